@@ -1,0 +1,188 @@
+"""The archive: every commit's exact bytes under the chain, and its facts to look up, in SQLite or PostgreSQL by URL.
+
+One transaction per batch; what was appended is on disk when `append` returns. An append is idempotent (entries that are already there are
+compared, and skipped), so a reader that does not know whether its last batch was stored just appends it again. There is one
+writer: a second one runs into the primary key and is Fenced. Blocking: call it from a thread. Twin of none; tests use real files.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from libs.common.errors import Corrupt, Refused
+from libs.common.log import Entry
+from services.audit import migrating
+from services.audit.chain import Link, extend
+from services.audit.faults import telling
+from services.audit.reading import FactRow, read
+from services.audit.tables import COMMITS, FACTS
+
+PAGE: Final = 256  # commits in memory at once while iterating: 128 MiB at the very worst
+FACTS_LIMIT: Final = 1_000
+BUSY_MS: Final = 10_000
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One archived commit. `at_ns` is its writer's clock, 0 where the commit could not be read."""
+
+    index: int
+    seq: int
+    subject: str
+    data: bytes
+    at_ns: int
+    hash: str
+    previous_hash: str
+
+
+class Store:
+    """One archive. All methods raise the typed errors of `faults.py`; `migrate` comes first."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = _engine(url)
+        self._where = self._engine.url.render_as_string(hide_password=True)
+        self._head: Link | None = None
+        self._head_known = False
+
+    def migrate(self) -> None:
+        """Brings the schema to this version. Raises TooNew when a newer version has been here."""
+        with telling("migrating the archive", self._where):
+            migrating.upgrade(self._engine)
+
+    def downgrade(self, to: str = "base") -> None:
+        """Takes the schema back; `base` drops the archive."""
+        with telling("downgrading the archive", self._where):
+            migrating.downgrade(self._engine, to)
+        self._head_known = False
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def head(self) -> Link | None:
+        """The last link, read from the database; None when the archive is empty."""
+        c = COMMITS.c
+        query = sa.select(c.index, c.seq, c.subject, c.hash, c.previous_hash).order_by(c.index.desc()).limit(1)
+        rows = self._rows("reading the head", query)
+        self._head = Link(*rows[0]) if rows else None
+        self._head_known = True
+        return self._head
+
+    def append(self, entries: Sequence[Entry]) -> list[Link]:
+        """Stores what follows the head and returns the new links; what is already there is compared and skipped.
+
+        Raises Corrupt on a gap or when an archived entry differs, Fenced when another archive has written, DiskFull, Unavailable.
+        """
+        head = self._head if self._head_known else self.head()
+        last = head.seq if head else 0
+        self._compare([entry for entry in entries if entry.seq <= last])
+        fresh = [entry for entry in entries if entry.seq > last]
+        links = extend(head, fresh)
+        if links:
+            self._head_known = False  # until the commit is sure: a failed one may have been stored
+            self._write(fresh, links)
+            self._head, self._head_known = links[-1], True
+        return links
+
+    def commits(self, after: int | None = None, limit: int | None = None) -> Iterator[Record]:
+        """Archived commits in chain order, those after stream sequence `after` (None: all); read in pages, nothing is held open."""
+        left = limit
+        index = after - 1 if after is not None else None
+        while left is None or left > 0:
+            page = self._page(index, PAGE if left is None else min(PAGE, left))
+            yield from page
+            if not page:
+                return
+            index = page[-1].index
+            left = None if left is None else left - len(page)
+
+    def between(self, first: int, last: int) -> list[Record]:
+        """The commits with stream sequences first..last, by sequence."""
+        query = sa.select(COMMITS).where(COMMITS.c.seq.between(first, last)).order_by(COMMITS.c.seq)
+        return [Record(*row) for row in self._rows("reading commits", query)]
+
+    def facts(
+        self,
+        *,
+        job: str | None = None,
+        node: str | None = None,
+        kind: str | None = None,
+        since: int | None = None,
+        after: int = 0,
+        limit: int = FACTS_LIMIT,
+    ) -> list[FactRow]:
+        """Facts in log order that match all that is given; `since` is nanoseconds, `after` a stream sequence (to page on)."""
+        c = FACTS.c
+        asked = [(c.job_id, job), (c.node_id, node), (c.kind, kind)]
+        query = sa.select(FACTS).where(*[column == value for column, value in asked if value is not None], c.seq > after)
+        if since is not None:
+            query = query.where(c.at_ns >= since)
+        query = query.order_by(c.seq, c.position).limit(limit)
+        return [FactRow(*row) for row in self._rows("looking up facts", query)]
+
+    def facts_of(self, seqs: Sequence[int]) -> list[FactRow]:
+        """All facts rows of these commits."""
+        query = sa.select(FACTS).where(FACTS.c.seq.in_(seqs)).order_by(FACTS.c.seq, FACTS.c.position)
+        return [FactRow(*row) for row in self._rows("reading facts", query)]
+
+    def orphans(self, limit: int) -> list[int]:
+        """Stream sequences that have facts rows and no commit."""
+        known = sa.exists().where(COMMITS.c.seq == FACTS.c.seq)
+        query = sa.select(FACTS.c.seq).where(~known).distinct().order_by(FACTS.c.seq).limit(limit)
+        return [row[0] for row in self._rows("reading facts", query)]
+
+    def _page(self, index: int | None, limit: int) -> list[Record]:
+        query = sa.select(COMMITS).order_by(COMMITS.c.index).limit(limit)
+        if index is not None:
+            query = query.where(COMMITS.c.index > index)
+        return [Record(*row) for row in self._rows("reading commits", query)]
+
+    def _rows(self, what: str, query: sa.Select[Any]) -> Sequence[Sequence[Any]]:
+        with telling(what, self._where), self._engine.connect() as connection:
+            return connection.execute(query).all()
+
+    def _compare(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        archived = {record.seq: record for record in self.between(entries[0].seq, entries[-1].seq)}
+        for entry in entries:
+            record = archived.get(entry.seq)
+            if record is None or (record.subject, record.data) != (entry.subject, entry.data):
+                raise Corrupt(
+                    f"stream sequence {entry.seq} is not what {self._where} holds for it: the log or the archive was "
+                    "changed or restored; verify the archive before anything else is appended"
+                )
+
+    def _write(self, entries: Sequence[Entry], links: Sequence[Link]) -> None:
+        commits: list[dict[str, Any]] = []
+        facts: list[dict[str, Any]] = []
+        for entry, link in zip(entries, links, strict=True):
+            reading = read(entry.seq, entry.data)
+            commits.append({**msgspec.structs.asdict(link), "data": entry.data, "at_ns": reading.at_ns})
+            facts.extend(msgspec.structs.asdict(row) for row in reading.facts)
+        with telling(f"appending {len(commits)} commits", self._where), self._engine.begin() as connection:
+            connection.execute(sa.insert(COMMITS), commits)
+            if facts:
+                connection.execute(sa.insert(FACTS), facts)
+
+
+def _engine(url: str) -> sa.Engine:
+    parsed = sa.make_url(url)
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    try:
+        engine = sa.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
+    except ModuleNotFoundError as error:
+        raise Refused(f"the archive's database {parsed.drivername} needs the Python package {error.name}: install it") from error
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _set_pragmas)
+    return engine
+
+
+def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    """Durable at every commit; readers never wait for the writer; a second writer waits a while before it is told."""
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()

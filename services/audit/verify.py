@@ -1,0 +1,153 @@
+"""Proves the archive: recomputes the whole chain, reads every commit's facts again, and compares with the stream and with noted hashes.
+
+Streaming, in pages. A chain proves only that it is whole up to its own head: records cut off at the end, or a history rewritten with
+all its hashes, show by the stream, where it still holds them, or by an anchor (a link noted earlier outside the archive). What breaks
+a chain is named by `alignment.py`. Verification changes nothing.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.log import Entry
+from services.audit.alignment import Finding, Walk, Wrong, findings, step
+from services.audit.chain import GENESIS, Link
+from services.audit.reading import FactRow, read
+from services.audit.store import Record, Store
+
+FINDINGS_MAX: Final = 1_000
+PAGE: Final = 256
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was checked and found; `more` counts findings over FINDINGS_MAX. `streamed` counts entries compared with the stream."""
+
+    commits: int
+    head_hash: str
+    findings: tuple[Finding, ...] = ()
+    more: int = 0
+    streamed: int = 0
+
+
+class Findings(msgspec.Struct):
+    """A bounded list."""
+
+    kept: list[Finding] = []
+    more: int = 0
+
+    def add(self, index: int, seq: int, wrong: Wrong, detail: str) -> None:
+        if len(self.kept) < FINDINGS_MAX:
+            self.kept.append(Finding(index, seq, wrong, detail))
+        else:
+            self.more += 1
+
+
+async def verify(store: Store, stream: AsyncIterator[list[Entry]] | None = None, anchor: Link | None = None) -> Report:
+    """Checks the whole archive, then `stream` up to its first empty batch or end (as `Log.read` gives it), then `anchor`.
+
+    Raises the typed errors of the archive and of the log; a fault of a record is a finding, never an error.
+    """
+    report = await asyncio.to_thread(check, store, anchor)
+    if stream is None:
+        return report
+    found = Findings(list(report.findings), report.more)
+    streamed = await _compare_stream(store, stream, found)
+    return Report(report.commits, report.head_hash, tuple(found.kept), found.more, streamed)
+
+
+def check(store: Store, anchor: Link | None = None) -> Report:
+    """The archive by itself, and against `anchor`. Blocking."""
+    walk, found, last = Walk(), Findings(), None
+    for page in _pages(store):
+        for record in page:
+            step(walk, record)
+            _check_anchor(record, anchor, found)
+        _check_facts(page, store.facts_of([record.seq for record in page]), found)
+        last = page[-1]
+    if anchor and (last is None or last.index < anchor.index):
+        found.add(anchor.index, anchor.seq, "missing", "the archive ends before this record, whose hash was noted")
+    for seq in store.orphans(FINDINGS_MAX):
+        found.add(seq - 1, seq, "facts differ", "facts rows without a commit")
+    return _report(walk, found, last.hash if last else GENESIS)
+
+
+def _report(walk: Walk, found: Findings, head_hash: str) -> Report:
+    chain = findings(walk)
+    both = sorted(chain + found.kept, key=lambda finding: finding.index)
+    more = found.more + max(len(both) - FINDINGS_MAX, 0)
+    return Report(walk.position, head_hash, tuple(both[:FINDINGS_MAX]), more)
+
+
+def _pages(store: Store) -> Iterator[list[Record]]:
+    page: list[Record] = []
+    for record in store.commits():
+        page.append(record)
+        if len(page) == PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _check_anchor(record: Record, anchor: Link | None, found: Findings) -> None:
+    if anchor and record.index == anchor.index and record.hash != anchor.hash:
+        found.add(record.index, record.seq, "changed", "its hash is not the one that was noted: the chain was rewritten up to here")
+
+
+def _check_facts(page: Sequence[Record], rows: Sequence[FactRow], found: Findings) -> None:
+    stored: defaultdict[int, list[FactRow]] = defaultdict(list)
+    for row in rows:
+        stored[row.seq].append(row)
+    for record in page:
+        reading = read(record.seq, record.data)
+        if reading.at_ns != record.at_ns:
+            found.add(record.index, record.seq, "changed", f"at_ns says {record.at_ns}, its commit {reading.at_ns}")
+        if tuple(stored[record.seq]) != reading.facts:
+            found.add(record.index, record.seq, "facts differ", _difference(stored[record.seq], reading.facts))
+
+
+def _difference(stored: Sequence[FactRow], proved: Sequence[FactRow]) -> str:
+    if len(stored) != len(proved):
+        return f"{len(stored)} facts rows, and its commit holds {len(proved)}"
+    positions = [str(truth.position) for row, truth in zip(stored, proved, strict=True) if row != truth]
+    return f"facts rows differ from the commit at position {', '.join(positions)}"
+
+
+async def _compare_stream(store: Store, stream: AsyncIterator[list[Entry]], found: Findings) -> int:
+    """How many stream entries were compared; adds what differs."""
+    head = await asyncio.to_thread(store.head)
+    end, last, count = head.seq if head else 0, 0, 0
+    async for batch in stream:
+        if not batch:
+            break
+        records = await asyncio.to_thread(store.between, batch[0].seq, batch[-1].seq)
+        _compare_batch(batch, {record.seq: record for record in records}, end, found)
+        last, count = batch[-1].seq, count + len(batch)
+    if last > end:
+        found.add(end, end + 1, "behind", f"the archive is behind the stream by {last - end}")
+    if count and last < end:
+        found.add(last, last + 1, "inserted", f"the stream ends at {last}, and the archive holds {end - last} more")
+    return count
+
+
+def _compare_batch(batch: Sequence[Entry], records: dict[int, Record], end: int, found: Findings) -> None:
+    for entry in batch:
+        record = records.get(entry.seq)
+        if record is None and entry.seq <= end:
+            found.add(entry.seq - 1, entry.seq, "stream differs", "the stream holds it, the archive does not")
+        elif record and (record.subject, record.data) != (entry.subject, entry.data):
+            found.add(record.index, record.seq, "stream differs", "subject or bytes are not those of the stream")
+
+
+def render(report: Report) -> str:
+    """One line per finding, and a summary line at the end."""
+    lines = [f"index {f.index} seq {f.seq}: {f.wrong}: {f.detail}" for f in report.findings]
+    if report.more:
+        lines.append(f"and {report.more} more findings")
+    total = len(report.findings) + report.more
+    verdict = f"{total} findings" if total else "the chain is whole"
+    beside = f", {report.streamed} compared with the stream" if report.streamed else ""
+    return "\n".join([*lines, f"{report.commits} commits checked{beside}: {verdict}; head {report.head_hash}"])

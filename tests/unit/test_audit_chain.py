@@ -1,0 +1,116 @@
+"""The hash chain, the schema-free reading of commits, and how a report reads."""
+
+import msgpack
+import pytest
+
+from libs.common.errors import Corrupt
+from libs.common.log import Entry
+from services.audit.alignment import Finding
+from services.audit.chain import GENESIS, extend, link
+from services.audit.reading import UNREADABLE, FactRow, read
+from services.audit.verify import Report, render
+
+ENTRIES = [Entry(seq, "facts.scheduler", b"commit %d" % seq) for seq in range(1, 6)]
+
+
+def commit(*facts: object, at_ns: object = 7) -> bytes:
+    return bytes(msgpack.packb([1, 1, "scheduler", 1, 1, at_ns, 0, 0, list(facts)]))
+
+
+def test_a_chain_starts_at_genesis_and_each_link_names_the_one_before() -> None:
+    links = extend(None, ENTRIES)
+    assert [step.previous_hash for step in links] == [GENESIS] + [step.hash for step in links[:-1]]
+    assert [(step.index, step.seq) for step in links] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def test_a_chain_is_the_same_however_it_was_cut_into_batches() -> None:
+    first = extend(None, ENTRIES[:2])
+    assert first + extend(first[-1], ENTRIES[2:]) == extend(None, ENTRIES)
+
+
+def test_nothing_to_extend_gives_no_links() -> None:
+    assert extend(None, []) == []
+
+
+def test_the_meaning_of_a_link_never_changes() -> None:
+    assert link(1, "facts.quota", b"\x01", 0, GENESIS) == "97a06a87f4f29c92f612902035be5031071d60872333a28bf0adcc5e31bfceea"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (2, "facts.a", b"data", 0, GENESIS),
+        (1, "facts.b", b"data", 0, GENESIS),
+        (1, "facts.a", b"datb", 0, GENESIS),
+        (1, "facts.a", b"data", 1, GENESIS),
+        (1, "facts.a", b"data", 0, "1" * 64),
+        (1, "facts.adat", b"a", 0, GENESIS),
+        (1, "facts.a4:data", b"", 0, GENESIS),
+    ],
+)
+def test_every_field_and_every_border_between_fields_is_under_the_hash(other: tuple[int, str, bytes, int, str]) -> None:
+    assert link(*other) != link(1, "facts.a", b"data", 0, GENESIS)
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 4, 0])
+def test_a_gap_a_repetition_or_a_step_back_is_refused(wrong: int) -> None:
+    head = extend(None, ENTRIES[:2])[-1]
+    with pytest.raises(Corrupt, match="needs stream sequence 3"):
+        extend(head, [Entry(wrong, "facts.scheduler", b"")])
+
+
+def test_an_archive_that_begins_behind_the_logs_first_commit_is_refused() -> None:
+    with pytest.raises(Corrupt, match="needs stream sequence 1"):
+        extend(None, ENTRIES[1:])
+
+
+def test_facts_are_read_whatever_their_kind() -> None:
+    data = commit({"kind": "job.placed", "job_id": "j1"}, {"kind": "of.tomorrow", "node_id": "n1", "new": [1, {2: 3}]})
+    assert read(4, data).facts == (FactRow(4, 0, "job.placed", "j1", None, 7), FactRow(4, 1, "of.tomorrow", None, "n1", 7))
+
+
+def test_a_commit_with_more_fields_than_we_know_is_read() -> None:
+    data = bytes(msgpack.packb([9, 1, "w", 1, 0, 5, 0, 0, [{"kind": "a.b"}], "new"]))
+    assert read(1, data).facts == (FactRow(1, 0, "a.b", None, None, 5),)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"not a commit",
+        commit()[:-1],
+        bytes(msgpack.packb([1, 2])),
+        bytes(msgpack.packb({"facts": []})),
+        commit("no map"),
+        commit({"job_id": "without a kind"}),
+        commit({"kind": 5}),
+        commit({"kind": "k" * 256}),
+        commit({"kind": "nul\0"}),
+        commit(at_ns="late"),
+        commit(at_ns=1 << 63),
+        commit(at_ns=-1),
+        b"\x91" * 5_000,
+        b"\x81\x90\x01",
+    ],
+)
+def test_a_commit_that_cannot_be_read_has_no_rows_and_stops_nothing(data: bytes) -> None:
+    assert read(1, data) == UNREADABLE
+
+
+def test_an_id_that_no_database_could_store_is_left_out() -> None:
+    assert read(1, commit({"kind": "a.b", "job_id": "x\0", "node_id": 3})).facts == (FactRow(1, 0, "a.b", None, None, 7),)
+
+
+def test_a_clean_report_is_one_line() -> None:
+    assert render(Report(3, "ab")) == "3 commits checked: the chain is whole; head ab"
+
+
+def test_each_finding_is_one_line_and_the_summary_counts_them() -> None:
+    report = Report(3, "ab", (Finding(1, 2, "changed", "why"),), more=4, streamed=2)
+    assert render(report).splitlines() == [
+        "index 1 seq 2: changed: why",
+        "and 4 more findings",
+        "3 commits checked, 2 compared with the stream: 5 findings; head ab",
+    ]
