@@ -16,6 +16,7 @@ from services.audit.chain import GENESIS, link
 
 LOOK_AROUND: Final = 16  # how far from the expected place a record with untrue numbers is searched for
 SEGMENTS_MAX: Final = 2_000  # an archive in more pieces than this is a ruin, and is reported as one
+SLOTS_MAX: Final = 10_000  # empty places looked at one by one; a forged number may leave any number of them
 KEPT_MAX: Final = 64  # broken records whose bytes are kept, to see whether they were only exchanged
 
 Wrong = Literal["changed", "missing", "inserted", "reordered", "facts differ", "stream differs", "behind"]
@@ -81,13 +82,15 @@ class Walk(msgspec.Struct):
 
 
 def step(walk: Walk, row: Linked) -> None:
-    """Takes the next record in archive order."""
+    """Takes the next record in archive order. In a ruin the rest is only counted."""
+    walk.position += 1
+    if walk.ruined_at:
+        return
     home = _home(row, walk.expected)
     if home is not None:
         walk.expected = home + 1
     if not _continues(walk, row, home):
         _begin(walk, row, home)
-    walk.position += 1
 
 
 def _continues(walk: Walk, row: Linked, home: int | None) -> bool:
@@ -104,13 +107,13 @@ def _continues(walk: Walk, row: Linked, home: int | None) -> bool:
 def _begin(walk: Walk, row: Linked, home: int | None) -> None:
     if len(walk.segments) >= SEGMENTS_MAX:
         text = f"the archive is in more than {SEGMENTS_MAX} pieces; nothing from here on was traced"
-        walk.ruined_at = walk.ruined_at or Finding(row.index, row.seq, "changed", text)
+        walk.ruined_at = Finding(row.index, row.seq, "changed", text)
         return
     keep = home is None and walk.kept < KEPT_MAX
     walk.kept += keep
     seq_off = row.seq - 1 - (row.index if home is None else home)
     kept = row if keep else None
-    walk.segments.append(Segment(row.index, row.seq, walk.position, home, 1, seq_off, row.previous_hash, row.hash, kept))
+    walk.segments.append(Segment(row.index, row.seq, walk.position - 1, home, 1, seq_off, row.previous_hash, row.hash, kept))
 
 
 def _home(row: Linked, expected: int) -> int | None:
@@ -178,6 +181,7 @@ class Gap(msgspec.Struct):
     """Places of the chain that no record in its place fills, and the broken records that lie there."""
 
     slots: list[int]
+    beyond: range  # the places after SLOTS_MAX
     broken: list[Segment]
     previous: str  # the hash before the first place
     following: str | None  # what the record behind the last place says was there; None at the archive's end
@@ -202,10 +206,12 @@ def _list_gaps(segments: list[Segment], backbone: list[Segment], moved: list[Seg
         if segment.home is None:
             broken.append(segment)
         elif segment is target:
-            gaps.append(Gap([s for s in range(end, segment.start) if s not in elsewhere], broken, previous, segment.first_previous))
+            cut = min(segment.start, end + SLOTS_MAX)
+            slots = [slot for slot in range(end, cut) if slot not in elsewhere]
+            gaps.append(Gap(slots, range(cut, segment.start), broken, previous, segment.first_previous))
             end, previous, broken = segment.end, segment.last_hash, []
             target = next(following, None)
-    gaps.append(Gap(list(range(end, end + len(broken))), broken, previous, None))
+    gaps.append(Gap(list(range(end, end + len(broken))), range(0), broken, previous, None))
     return gaps
 
 
@@ -226,7 +232,7 @@ def _settle(gap: Gap, changed: dict[int, tuple[Segment, str, str]]) -> list[Find
         left.remove(segment)
         changed[slot] = _claim(segment, gap, alone)
     extra = [Finding(s.at, s.seq, "inserted", "no place in the chain is free for this record, and its hash is not its own") for s in left]
-    return extra + _missing(list(slots))
+    return extra + _missing(list(slots)) + ([_absent(gap.beyond[0], len(gap.beyond))] if gap.beyond else [])
 
 
 def _missing(slots: list[int]) -> list[Finding]:
@@ -235,11 +241,14 @@ def _missing(slots: list[int]) -> list[Finding]:
     start = 0
     for i, slot in enumerate(slots):
         if i + 1 == len(slots) or slots[i + 1] != slot + 1:
-            first, count = slots[start], i + 1 - start
-            text = "the record is not in the archive" + (f", nor are the {count - 1} after it" if count > 1 else "")
-            found.append(Finding(first, first + 1, "missing", text))
+            found.append(_absent(slots[start], i + 1 - start))
             start = i + 1
     return found
+
+
+def _absent(first: int, count: int) -> Finding:
+    text = "the record is not in the archive" + (f", nor are the {count - 1} after it" if count > 1 else "")
+    return Finding(first, first + 1, "missing", text)
 
 
 def _claim(segment: Segment, gap: Gap, alone: bool) -> tuple[Segment, str, str]:

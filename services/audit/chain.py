@@ -2,7 +2,7 @@
 
 Pure. A link covers (stream sequence, subject, stored bytes, chain index from 0, previous hash), each with its length in front, so
 that no two different records share one encoding. The chain has no holes: index i is stream sequence i + 1, from the log's first commit on.
-What breaks a chain, and how it is named, is in `alignment.py`; tests/property/test_audit_chain.py edits archives to see it found.
+What breaks a chain, and how it is named, is in `alignment.py`; tests/property/test_audit_edits.py edits archives to see it found.
 """
 
 import hashlib

@@ -1,0 +1,397 @@
+"""The archive on real SQLite files, and on PostgreSQL where MUSTER_TEST_POSTGRES gives a URL of a database that may be emptied."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgpack
+import pytest
+import sqlalchemy as sa
+
+from libs.common.errors import Corrupt, Fenced, Refused, TooNew, Unavailable
+from libs.common.log import Entry
+from services.audit.chain import Link, extend
+from services.audit.faults import DiskFull
+from services.audit.store import Store
+from services.audit.tables import METADATA
+from services.audit.verify import Report, render, verify
+
+POSTGRES = os.environ.get("MUSTER_TEST_POSTGRES", "")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/audit.db"
+    if not POSTGRES:
+        pytest.skip("MUSTER_TEST_POSTGRES gives no URL")
+    _empty(POSTGRES)
+    return POSTGRES
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    opened = Store(url)
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+def _empty(url: str) -> None:
+    with _engine(url).begin() as connection:
+        for table in ("commits", "facts", "alembic_version"):
+            connection.execute(sa.text(f"drop table if exists {table}"))
+
+
+def _engine(url: str) -> sa.Engine:
+    return sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+
+
+def tamper(url: str, *statements: str) -> None:
+    with _engine(url).begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+
+
+def entry(seq: int, padding: int = 0) -> Entry:
+    facts = [
+        {"kind": "job.placed", "job_id": f"job-{seq}", "padding": "x" * padding},
+        {"kind": "job.started", "job_id": f"job-{seq}", "node_id": f"n{seq % 2}"},
+    ]
+    return Entry(seq, "facts.scheduler", bytes(msgpack.packb([1, 1, "scheduler", seq, 1, seq * 10, seq - 1, 0, facts])))
+
+
+def entries(first: int, last: int, padding: int = 0) -> list[Entry]:
+    return [entry(seq, padding) for seq in range(first, last + 1)]
+
+
+async def stream(*batches: list[Entry]) -> AsyncIterator[list[Entry]]:
+    for batch in batches:
+        yield batch
+
+
+def wrongs(report: Report) -> list[tuple[int, int, str]]:
+    return [(finding.index, finding.seq, finding.wrong) for finding in report.findings]
+
+
+# Appending
+
+
+def test_an_empty_archive_has_no_head(store: Store) -> None:
+    assert store.head() is None
+    assert store.append([]) == []
+
+
+def test_what_was_appended_is_kept_byte_for_byte_under_the_chain(store: Store) -> None:
+    links = store.append(entries(1, 3)) + store.append(entries(4, 700))
+    assert links == extend(None, entries(1, 700))
+    assert store.head() == links[-1]
+    assert [Entry(r.seq, r.subject, r.data) for r in store.commits()] == entries(1, 700)
+    assert [(r.index, r.hash, r.previous_hash) for r in store.commits()] == [(x.index, x.hash, x.previous_hash) for x in links]
+
+
+def test_commits_are_read_after_a_sequence_and_up_to_a_limit(store: Store) -> None:
+    store.append(entries(1, 600))
+    assert [r.seq for r in store.commits(after=2, limit=3)] == [3, 4, 5]
+    assert [r.seq for r in store.commits(after=0, limit=300)] == list(range(1, 301))
+    assert list(store.commits(after=600)) == []
+
+
+def test_another_process_goes_on_from_the_head(store: Store, url: str) -> None:
+    store.append(entries(1, 3))
+    again = Store(url)
+    again.append(entries(4, 5))
+    assert again.head() == extend(None, entries(1, 5))[-1]
+    again.close()
+
+
+def test_entries_that_are_already_archived_are_skipped(store: Store) -> None:
+    store.append(entries(1, 5))
+    assert store.append(entries(2, 4)) == []
+    assert [link.seq for link in store.append(entries(4, 7))] == [6, 7]
+
+
+def test_an_entry_that_differs_from_the_archived_one_is_corrupt(store: Store) -> None:
+    store.append(entries(1, 5))
+    with pytest.raises(Corrupt, match="stream sequence 3"):
+        store.append([entry(2), entry(3, padding=1), entry(6)])
+    assert store.head() == extend(None, entries(1, 5))[-1]
+
+
+def test_a_gap_is_corrupt_and_nothing_of_the_batch_is_stored(store: Store) -> None:
+    store.append(entries(1, 2))
+    with pytest.raises(Corrupt, match="needs stream sequence 4"):
+        store.append([entry(3), entry(5)])
+    assert store.head() == extend(None, entries(1, 2))[-1]
+
+
+def test_a_second_archive_is_fenced_and_can_stand_by(store: Store, url: str) -> None:
+    second = Store(url)
+    second.head()
+    store.append(entries(1, 2))
+    with pytest.raises(Fenced, match="another archive"):
+        second.append(entries(1, 3))
+    assert second.append(entries(1, 3)) == extend(None, entries(1, 3))[2:]
+    second.close()
+
+
+def test_a_commit_that_cannot_be_read_is_archived_without_facts(store: Store) -> None:
+    store.append([Entry(1, "facts.quota", b"\xff\x00junk"), entry(2)])
+    assert [(r.data, r.at_ns) for r in store.commits(limit=1)] == [(b"\xff\x00junk", 0)]
+    assert [row.seq for row in store.facts()] == [2, 2]
+
+
+def test_facts_are_found_by_job_node_kind_and_time(store: Store) -> None:
+    store.append(entries(1, 9))
+    assert [(row.seq, row.position) for row in store.facts(job="job-4")] == [(4, 0), (4, 1)]
+    assert [row.seq for row in store.facts(node="n0")] == [2, 4, 6, 8]
+    assert [row.seq for row in store.facts(kind="job.placed", since=80)] == [8, 9]
+    assert [row.seq for row in store.facts(kind="job.placed", after=3, limit=2)] == [4, 5]
+    assert store.facts(job="job-4", node="n1") == []
+
+
+# Migrations
+
+
+def test_the_migrations_and_the_tables_agree_both_ways(store: Store, url: str) -> None:
+    store.append(entries(1, 2))
+    store.migrate()
+    assert [r.seq for r in store.commits()] == [1, 2]
+    inspector = sa.inspect(_engine(url))
+    for table in METADATA.sorted_tables:
+        assert [c["name"] for c in inspector.get_columns(table.name)] == [c.name for c in table.columns]
+        assert {i["name"] for i in inspector.get_indexes(table.name) if not i.get("duplicates_constraint")} == {
+            i.name for i in table.indexes
+        }
+    store.downgrade()
+    assert set(sa.inspect(_engine(url)).get_table_names()) == {"alembic_version"}
+    store.migrate()
+    assert store.head() is None
+
+
+def test_archives_that_start_together_migrate_one_after_another(url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: Store(url).migrate(), range(4)))
+    assert Store(url).head() is None
+
+
+def test_a_database_of_a_newer_schema_is_refused(store: Store, url: str) -> None:
+    tamper(url, "update alembic_version set version_num = '9999'")
+    with pytest.raises(TooNew, match="revision 9999"):
+        store.migrate()
+
+
+def test_an_archive_that_was_never_migrated_says_so(url: str) -> None:
+    with pytest.raises(Corrupt, match="migrate it first"):
+        Store(url).head()
+
+
+def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
+    (tmp_path / "audit.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(Corrupt, match="damaged"):
+        Store(f"sqlite:///{tmp_path}/audit.db").migrate()
+
+
+def test_a_database_that_cannot_be_reached_is_unavailable_and_its_password_is_not_told(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="try again"):
+        Store(f"sqlite:///{tmp_path}/absent/audit.db").migrate()
+    pytest.importorskip("psycopg")
+    with pytest.raises(Unavailable) as caught:
+        Store("postgresql://muster:secret@localhost:1/audit").migrate()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_database_without_its_driver_is_refused() -> None:
+    with pytest.raises(Refused, match="install"):
+        Store("mysql+mysqldb://localhost/audit")
+
+
+# Faults
+
+APPENDS = """
+import sys
+from services.audit.store import Store
+from tests.integration.test_audit_store import entries
+store = Store(sys.argv[1])
+at = store.head().seq if store.head() else 0
+while True:
+    store.append(entries(at + 1, at + 7))
+    at += 7
+    print(at, flush=True)
+"""
+
+
+def test_a_killed_archive_keeps_all_it_acknowledged_and_goes_on(store: Store, url: str) -> None:
+    for _ in range(4):
+        child = subprocess.Popen([sys.executable, "-c", APPENDS, url], stdout=subprocess.PIPE, text=True)
+        assert child.stdout
+        child.stdout.readline()
+        time.sleep(0.1)
+        child.send_signal(signal.SIGKILL)
+        acknowledged = [int(line) for line in child.stdout.read().splitlines() if line]
+        child.wait()
+        child.stdout.close()
+        head = _settled(store)
+        assert head.seq >= max(acknowledged, default=0)
+        assert head.seq % 7 == 0
+    store.append(entries(head.seq - 5, head.seq + 2))
+    assert wrongs(asyncio.run(verify(store, stream(entries(1, head.seq + 2))))) == []
+
+
+def _settled(store: Store) -> Link:
+    """The head, once the killed child's last transaction is over on the server's side too."""
+    before = store.head()
+    for _ in range(100):
+        time.sleep(0.05)
+        head = store.head()
+        if head is not None and head == before:
+            return head
+        before = head
+    raise AssertionError("the killed archive never came to rest")
+
+
+def test_a_killed_migration_leaves_nothing_half_done(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/audit.db"
+    code = """
+import os, signal, sys
+from alembic import op
+from services.audit.store import Store
+op.create_index = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+Store(sys.argv[1]).migrate()
+"""
+    assert subprocess.run([sys.executable, "-c", code, url], check=False).returncode == -signal.SIGKILL
+    store = Store(url)
+    store.migrate()
+    assert len(store.append(entries(1, 2))) == 2
+    store.close()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=False).returncode:
+        pytest.skip("only root can mount a tiny file system")
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_a_full_disk_is_told_stores_nothing_and_is_over_when_there_is_space(tiny: Path) -> None:
+    store = Store(f"sqlite:///{tiny}/audit.db")
+    store.migrate()
+    at = 0
+    with pytest.raises(DiskFull, match="free space"):
+        for at in range(0, 1_000, 10):
+            store.append(entries(at + 1, at + 10, padding=4_000))
+    subprocess.run(["mount", "-o", "remount,size=64m", tiny], check=True)
+    assert [link.seq for link in store.append(entries(at + 1, at + 10, padding=4_000))] == list(range(at + 1, at + 11))
+    assert wrongs(asyncio.run(verify(store))) == []
+    store.close()
+
+
+# Verifying
+
+
+async def test_a_whole_archive_is_proved_with_the_stream_and_an_anchor(store: Store) -> None:
+    links = store.append(entries(1, 600))
+    report = await verify(store, stream(entries(200, 400), entries(401, 600), [], entries(900, 901)), links[300])
+    assert report == Report(600, links[-1].hash, (), 0, 401)
+    assert "the chain is whole" in render(report)
+
+
+async def test_an_empty_archive_is_whole(store: Store) -> None:
+    assert wrongs(await verify(store)) == []
+
+
+async def test_a_changed_record_is_named(store: Store, url: str) -> None:
+    store.append(entries(1, 9))
+    tamper(url, """update commits set subject = 'facts.quota' where "index" = 4""")
+    assert wrongs(await verify(store)) == [(4, 5, "changed")]
+
+
+async def test_changed_bytes_are_named_and_so_are_the_facts_that_no_longer_follow(store: Store, url: str) -> None:
+    store.append(entries(1, 9))
+    tamper(url, "update commits set data = (select data from commits where seq = 2) where seq = 5")
+    assert wrongs(await verify(store)) == [(4, 5, "changed"), (4, 5, "changed"), (4, 5, "facts differ")]
+
+
+async def test_a_changed_time_is_named(store: Store, url: str) -> None:
+    store.append(entries(1, 9))
+    tamper(url, "update commits set at_ns = 1 where seq = 5")
+    assert wrongs(await verify(store)) == [(4, 5, "changed")]
+
+
+async def test_a_missing_record_is_named_and_so_are_its_facts(store: Store, url: str) -> None:
+    store.append(entries(1, 9))
+    tamper(url, "delete from commits where seq = 5")
+    assert wrongs(await verify(store)) == [(4, 5, "missing"), (4, 5, "facts differ")]
+
+
+async def test_swapped_records_are_named_reordered(store: Store, url: str) -> None:
+    store.append(entries(1, 9))
+    swap = ["""update commits set "index" = 99 where seq = 3""", """update commits set "index" = 2 where seq = 7"""]
+    tamper(url, *swap, """update commits set "index" = 6 where seq = 3""")
+    assert wrongs(await verify(store)) == [(2, 7, "reordered"), (6, 3, "reordered")]
+
+
+async def test_an_inserted_record_is_named(store: Store, url: str) -> None:
+    store.append(entries(1, 9))
+    copy = """insert into commits select -1, -1, subject, data, at_ns, 'x', previous_hash from commits where seq = 5"""
+    tamper(url, copy, "delete from facts where seq = -1")
+    assert (-1, -1, "inserted") in wrongs(await verify(store))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "delete from facts where seq = 5 and position = 1",
+        "update facts set job_id = 'other' where seq = 5 and position = 0",
+        "update facts set node_id = null where seq = 5 and position = 1",
+        "update facts set at_ns = 3 where seq = 5 and position = 1",
+        "insert into facts values (5, 2, 'job.lost', null, null, 50)",
+    ],
+)
+async def test_a_facts_row_that_differs_from_its_commit_is_named(store: Store, url: str, edit: str) -> None:
+    store.append(entries(1, 9))
+    tamper(url, edit)
+    assert wrongs(await verify(store)) == [(4, 5, "facts differ")]
+
+
+async def test_a_cut_off_end_shows_by_the_stream_and_by_an_anchor(store: Store, url: str) -> None:
+    links = store.append(entries(1, 9))
+    tamper(url, "delete from commits where seq > 7", "delete from facts where seq > 7")
+    assert wrongs(await verify(store)) == []
+    assert wrongs(await verify(store, stream(entries(1, 9)))) == [(7, 8, "behind")]
+    assert wrongs(await verify(store, anchor=links[8])) == [(8, 9, "missing")]
+
+
+async def test_a_rewritten_history_shows_by_the_stream_and_by_an_anchor(url: str, store: Store) -> None:
+    anchor = extend(None, entries(1, 9))[-1]
+    store.append([*entries(1, 4), entry(5, padding=1), *entries(6, 9)])
+    assert wrongs(await verify(store)) == []
+    assert wrongs(await verify(store, stream(entries(3, 9)))) == [(4, 5, "stream differs")]
+    assert wrongs(await verify(store, anchor=anchor)) == [(8, 9, "changed")]
+
+
+async def test_a_missing_record_shows_by_the_stream_too(store: Store, url: str) -> None:
+    store.append(entries(1, 9))
+    tamper(url, "delete from commits where seq = 5", "delete from facts where seq = 5")
+    assert wrongs(await verify(store, stream(entries(1, 9)))) == [(4, 5, "missing"), (4, 5, "stream differs")]
+
+
+async def test_an_archive_that_holds_more_than_the_stream_is_told(store: Store) -> None:
+    store.append(entries(1, 9))
+    assert wrongs(await verify(store, stream(entries(1, 7)))) == [(7, 8, "inserted")]
+    assert wrongs(await verify(store, stream([]))) == []
+
+
+async def test_a_ruin_is_reported_within_bounds(store: Store, url: str) -> None:
+    store.append(entries(1, 3_000))
+    tamper(url, "update commits set hash = 'x'")
+    report = await verify(store)
+    assert (len(report.findings), report.commits) == (1_000, 3_000)
+    assert report.more > 0
