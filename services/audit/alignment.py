@@ -76,7 +76,8 @@ class Walk(msgspec.Struct):
 
     segments: list[Segment] = []
     position: int = 0
-    expected: int = 0
+    expected: int = 0  # the home after the last genuine record
+    resumed: int = 0  # what was expected when a record last lay elsewhere: the next one may go on from there
     kept: int = 0
     ruined_at: Finding | None = None
 
@@ -86,8 +87,9 @@ def step(walk: Walk, row: Linked) -> None:
     walk.position += 1
     if walk.ruined_at:
         return
-    home = _home(row, walk.expected)
+    home = _home(row, walk.expected, walk.resumed)
     if home is not None:
+        walk.resumed = walk.resumed if home == walk.expected else walk.expected
         walk.expected = home + 1
     if not _continues(walk, row, home):
         _begin(walk, row, home)
@@ -116,9 +118,10 @@ def _begin(walk: Walk, row: Linked, home: int | None) -> None:
     walk.segments.append(Segment(row.index, row.seq, walk.position - 1, home, 1, seq_off, row.previous_hash, row.hash, kept))
 
 
-def _home(row: Linked, expected: int) -> int | None:
-    around = range(expected - LOOK_AROUND, expected + LOOK_AROUND + 1)
-    likely: list[int] = [row.seq - 1, row.index, expected, *around]
+def _home(row: Linked, expected: int, resumed: int) -> int | None:
+    likely: list[int] = [row.seq - 1, row.index, expected, resumed]
+    for place in (expected, resumed):
+        likely.extend(range(place - LOOK_AROUND, place + LOOK_AROUND + 1))
     for home in dict.fromkeys(likely):
         if home >= 0 and link(home + 1, row.subject, row.data, home, row.previous_hash) == row.hash:
             return home
@@ -127,6 +130,7 @@ def _home(row: Linked, expected: int) -> int | None:
 
 def findings(walk: Walk) -> list[Finding]:
     """What is wrong with the chain, in chain order; empty when it is whole from genesis to its head."""
+    _trace_far(walk)
     whole = [segment for segment in walk.segments if segment.home is not None]
     backbone = _backbone(whole)
     ids = {id(segment) for segment in backbone}
@@ -136,6 +140,27 @@ def findings(walk: Walk) -> list[Finding]:
     found += _twice(backbone) + _borders(backbone) + _numbers(backbone)
     found += [walk.ruined_at] if walk.ruined_at else []
     return sorted(found, key=lambda finding: finding.index)
+
+
+def _trace_far(walk: Walk) -> None:
+    """Tries the kept broken records at every place that nothing fills: one that was moved far, under untrue numbers, is proved there."""
+    empty = _empty(walk)
+    for segment in walk.segments:
+        row = segment.row
+        home = next((h for h in empty if row and _fits(row, h, row.previous_hash, row.hash)), None)
+        if home is not None:
+            segment.home, segment.seq_off = home, segment.seq - 1 - home
+
+
+def _empty(walk: Walk) -> list[int]:
+    """The first places, up to the archive's length, that no genuine record fills."""
+    empty: list[int] = []
+    end = 0
+    for segment in sorted((s for s in walk.segments if s.home is not None), key=lambda s: s.start):
+        empty.extend(range(end, min(segment.start, end + KEPT_MAX)))
+        end = max(end, segment.end)
+    empty.extend(range(end, min(walk.position, end + KEPT_MAX)))
+    return empty[: 2 * KEPT_MAX]
 
 
 def _backbone(whole: list[Segment]) -> list[Segment]:
