@@ -1,0 +1,47 @@
+# Two commands do everything: `make up` and `make test`. The rest is listed by `make help`.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help up down clean test check fix sim bench docs
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "muster needs $(PYTHON) 3.11 or newer: install it (Debian, Ubuntu: apt install python3 python3-venv)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "muster needs Python 3.11 or newer: set PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "muster needs Python's venv: install it (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (once, about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(STAMP)
+
+up: $(STAMP) ## start the cluster here, in the foreground (Ctrl-C stops it; ARGS="--nodes 4 --gpus 8")
+	@$(BIN)/muster up $(ARGS)
+
+down: $(STAMP) ## stop the cluster that `make up` started
+	@$(BIN)/muster down $(ARGS)
+
+clean: $(STAMP) ## remove the cluster's state (asks first)
+	@$(BIN)/muster clean $(ARGS)
+
+test: $(STAMP) ## unit, property, simulation, contract, integration and tidy tests
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+check: $(STAMP) ## format, lint, types, security, tests with coverage
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services
+	@$(BIN)/python -m coverage run -m pytest tests && $(BIN)/python -m coverage report --skip-covered
+
+fix: $(STAMP) ## format and repair what the linter can
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+sim: $(STAMP) ## simulate: N=5000 seeds, or one SEED=7 with its last facts
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(N),200))
+
+bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
+	@QUICK=$(QUICK) $(BIN)/python -m bench.$(NAME)
+
+docs: $(STAMP) ## write the generated pages of docs/
+	@$(BIN)/python -m libs.docs

@@ -1,0 +1,27 @@
+"""What travels beside the log: requests, answers and orders, lost without harm. One protocol, two twins.
+
+`bus_nats.NatsBus` is the real one (core NATS), `bus_memory.MemoryBus` the in-memory twin; tests/contract holds both
+to one suite. Nothing that must not be lost goes this way: a lost order repairs itself by the next heartbeat's digest.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+# Answers a request with bytes; None sends no answer (the asker then sees Unavailable).
+Handler = Callable[[str, bytes], Awaitable[bytes | None]]
+
+
+class Bus(Protocol):
+    """Subjects as in `subjects.py`; a subscription's subject may end in `.>` or hold `*` for one token."""
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        """Send to whoever listens now; never waits for them."""
+        ...
+
+    async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
+        """Ask one listener. Raises errors.Unavailable when none answers in time."""
+        ...
+
+    async def subscribe(self, subject: str, handler: Handler) -> None:
+        """Call `handler(subject, data)` for each message, one at a time and in order; its answer goes back to the asker."""
+        ...

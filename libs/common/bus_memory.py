@@ -1,0 +1,76 @@
+"""The in-memory twin of the bus: one object that all services of one process share.
+
+It delivers in order, through the running event loop, never inside the call. Simulations wrap it to lose and delay
+(tests/sim/faults.py).
+"""
+
+import asyncio
+from collections import deque
+
+from libs.common.bus import Handler
+from libs.common.errors import Unavailable
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """NATS rules: `*` is one token, a last `>` is one or more."""
+    wants, has = pattern.split("."), subject.split(".")
+    if wants[-1] == ">":
+        wants, has = wants[:-1], has[: len(wants) - 1] if len(has) >= len(wants) else []
+    return len(wants) == len(has) and all(w in ("*", h) for w, h in zip(wants, has, strict=True))
+
+
+class Subscription:
+    """One listener: messages wait here and are handled one at a time."""
+
+    def __init__(self, pattern: str, handler: Handler) -> None:
+        self.pattern = pattern
+        self.handler = handler
+        self.waiting: deque[tuple[str, bytes, asyncio.Future[bytes] | None]] = deque()
+        self.task: asyncio.Task[None] | None = None
+
+    def offer(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
+        self.waiting.append((subject, data, answer))
+        if self.task is None or self.task.done():
+            self.task = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        while self.waiting:
+            subject, data, answer = self.waiting.popleft()
+            reply = await self.handler(subject, data)
+            if answer is not None and reply is not None and not answer.done():
+                answer.set_result(reply)
+
+
+class MemoryBus:
+    """See `bus.Bus`."""
+
+    def __init__(self) -> None:
+        self.subscriptions: list[Subscription] = []
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        for subscription in self._listeners(subject):
+            subscription.offer(subject, data, None)
+
+    async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
+        listeners = self._listeners(subject)
+        if not listeners:
+            raise Unavailable(f"nobody listens on {subject}: is the service up?")
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        for subscription in listeners:
+            subscription.offer(subject, data, answer)
+        try:
+            return await asyncio.wait_for(answer, timeout_s)
+        except TimeoutError as error:
+            raise Unavailable(f"no answer on {subject} within {timeout_s} s") from error
+
+    async def subscribe(self, subject: str, handler: Handler) -> None:
+        self.subscriptions.append(Subscription(subject, handler))
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """The listener died: what waits for it is lost."""
+        self.subscriptions.remove(subscription)
+        if subscription.task is not None:
+            subscription.task.cancel()
+
+    def _listeners(self, subject: str) -> list[Subscription]:
+        return [s for s in self.subscriptions if matches(s.pattern, subject)]

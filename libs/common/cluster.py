@@ -1,0 +1,177 @@
+"""What the facts add up to: jobs, nodes, devices, tenants, terms. The fold that several services share.
+
+Pure. This file holds the state; `fold.py` applies commits to it, `job_fold.py` and `node_fold.py` hold one function per kind, and
+`ledger.py` alone changes who holds what of a device. A snapshot is exactly this state, encoded (`snapshot.py`).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from libs.common import job_life, node_life
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId, TenantId, Timing
+
+# Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
+ENDED_JOBS_KEPT: Final = 10_000
+
+
+class MemberView(msgspec.Struct):
+    """One node's part of the current attempt."""
+
+    node_id: NodeId
+    incarnation: int
+    rank: int
+    gpus: tuple[GpuHold, ...]
+    state: str = job_life.PLACED
+    exit_code: int | None = None
+    signal: int = 0
+    reason: str = ""
+    detail: str = ""
+
+
+class Cancel(msgspec.Struct, frozen=True, order=True):
+    """What a user asked for; of several, the shortest grace counts."""
+
+    grace_s: int
+    signal: int
+    user: str = ""
+
+
+class Job(msgspec.Struct):
+    """A job and its current attempt. Times are nanoseconds of the writers' wall clocks, for people; nothing is
+    decided by them alone.
+    """
+
+    job_id: JobId
+    spec: JobSpec
+    tenant: TenantId
+    user: str
+    seq: int
+    state: str = job_life.PENDING
+    admitted: bool = False
+    attempt: int = 1
+    retries_used: int = 0
+    reason: str = ""
+    exit_code: int | None = None
+    submitted_ns: int = 0
+    queued_ns: int = 0
+    placed_ns: int = 0
+    started_ns: int = 0
+    ended_ns: int = 0
+    cancel: Cancel | None = None
+    stop_reason: str = ""
+    stop_signal: int = 0
+    stop_grace_ms: int = 0
+    port: int = 0
+    placed_seq: int = 0
+    members: dict[NodeId, MemberView] = {}
+
+    @property
+    def ref(self) -> AttemptRef:
+        return AttemptRef(self.job_id, self.attempt)
+
+
+class GpuView(msgspec.Struct):
+    """A device: who holds how much of it, and its health. `holds` is by attempt key, in hundredths."""
+
+    node_id: NodeId
+    gpu: Gpu
+    present: bool = True
+    health: str = "healthy"
+    reason: str = ""
+    detail: str = ""
+    holds: dict[str, int] = {}
+
+    @property
+    def held(self) -> int:
+        return sum(self.holds.values())
+
+
+class Node(msgspec.Struct):
+    """A machine. `members` are the jobs whose current attempt has a member here. It is lost while `lost` (the highest
+    incarnation declared lost) is not below `returned`, whatever came in which order.
+    """
+
+    node_id: NodeId
+    state: str
+    incarnation: int = 0
+    lost: int = 0
+    returned: int = 0
+    address: str = ""
+    boot_id: str = ""
+    version: str = ""
+    simulated: bool = False
+    registered_ns: int = 0
+    reason: str = ""
+    gpus: list[GpuId] = []
+    accounted: dict[str, AttemptRef] = {}
+    members: dict[JobId, int] = {}
+
+    @property
+    def usable(self) -> bool:
+        return self.state in node_life.USABLE
+
+
+class Tenant(msgspec.Struct):
+    """Limits (0 = none) and what is used now. Shares are hundredths of a GPU."""
+
+    tenant: TenantId
+    max_gpu_share: int = 0
+    max_waiting: int = 0
+    weight: int = 100
+    held_share: int = 0
+    waiting: int = 0
+    used_share_ms: int = 0
+
+
+class WriterMark(msgspec.Struct, frozen=True):
+    """Where a writer's subject stands: its last commit."""
+
+    seq: int
+    number: int
+    at_ns: int
+    epoch: int
+
+
+class Cluster(msgspec.Struct):
+    """Everything. `seq` is the last stream sequence folded; `epoch` the current scheduler term."""
+
+    seq: int = 0
+    epoch: int = 0
+    leader: str = ""
+    cluster_id: str = ""
+    timing: Timing = Timing()
+    configured: bool = False
+    extended_until_ns: int = 0
+    jobs: dict[JobId, Job] = {}
+    nodes: dict[NodeId, Node] = {}
+    gpus: dict[GpuId, GpuView] = {}
+    tenants: dict[TenantId, Tenant] = {}
+    ended: dict[JobId, int] = {}
+    writers: dict[str, WriterMark] = {}
+    facts: int = 0
+    ignored: int = 0
+
+
+def tenant_of(cluster: Cluster, name: TenantId) -> Tenant:
+    """The tenant's record, made on first sight with no limits."""
+    found = cluster.tenants.get(name)
+    if found is None:
+        found = cluster.tenants[name] = Tenant(name)
+    return found
+
+
+def live_jobs(cluster: Cluster) -> Iterator[Job]:
+    """Jobs that have not ended, in order of submission."""
+    return (job for job in cluster.jobs.values() if job.state not in job_life.ENDED)
+
+
+def node_gpus(cluster: Cluster, node: Node) -> list[GpuView]:
+    """The devices that the node last reported, by index."""
+    return [cluster.gpus[uuid] for uuid in node.gpus]
+
+
+def all_over(job: Job) -> bool:
+    """Every member of the attempt has released, refused or was lost: nothing of it can be alive."""
+    return all(member.state in job_life.MEMBER_OVER for member in job.members.values())

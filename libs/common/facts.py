@@ -1,0 +1,321 @@
+"""Every fact, as one tagged union, and the commit that carries facts through the log.
+
+Pure. A fact is past tense, frozen, and lasting: kinds and fields are only added (with defaults), the meaning of a
+recorded one never changes, and tests/golden holds one encoded example of each. A kind that this version does not know
+decodes to `Unknown`; a commit whose `min_reader` is above VERSION stops the reader. `subjects.py` says which writer
+may record which kind.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Corrupt, Refused, TooNew
+from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+
+VERSION: Final = 1
+FACT_BYTES_MAX: Final = 64 << 10
+COMMIT_BYTES_MAX: Final = 512 << 10
+
+
+class Fact(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True):
+    """The base of all facts; `kind` (dotted, stable) is the tag on the wire."""
+
+
+class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
+    job_id: JobId
+    spec: JobSpec
+    tenant: TenantId = TenantId("default")
+    user: str = ""
+
+
+class CancelRequested(Fact, frozen=True, tag="cancel.requested"):
+    """`grace_s` 0 is a kill. The signal is what the job hears first."""
+
+    job_id: JobId
+    signal: int = 15
+    grace_s: int = 10
+    user: str = ""
+
+
+class TenantSet(Fact, frozen=True, tag="tenant.set"):
+    """Limits of a tenant; 0 means none. `max_gpu_share` is in hundredths of a GPU in use at one time."""
+
+    tenant: TenantId
+    max_gpu_share: int = 0
+    max_waiting: int = 0
+    weight: int = 100
+
+
+class JobAdmitted(Fact, frozen=True, tag="job.admitted"):
+    job_id: JobId
+
+
+class JobRejected(Fact, frozen=True, tag="job.rejected"):
+    job_id: JobId
+    reason: str
+
+
+class UsageCharged(Fact, frozen=True, tag="usage.charged"):
+    """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds from placement to close."""
+
+    job_id: JobId
+    attempt: int
+    tenant: TenantId
+    share_ms: int
+
+
+class TermBegan(Fact, frozen=True, tag="term.began"):
+    """A scheduler's term; the stream sequence of its commit is the epoch."""
+
+    instance: str
+
+
+class ClusterConfigured(Fact, frozen=True, tag="cluster.configured"):
+    cluster_id: str
+    timing: Timing = Timing()
+
+
+class LeaseExtended(Fact, frozen=True, tag="lease.extended"):
+    """A planned stop: every living node may go on for `duration_ms` after this commit without hearing from anyone."""
+
+    duration_ms: int
+
+
+class JobQueued(Fact, frozen=True, tag="job.queued"):
+    job_id: JobId
+
+
+class JobPlaced(Fact, frozen=True, tag="job.placed"):
+    """The whole decision: nothing is left to choose on the node. `port` is MASTER_PORT on the first member's node."""
+
+    job_id: JobId
+    attempt: int
+    members: tuple[Member, ...]
+    port: int = 0
+
+
+class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
+    job_id: JobId
+    attempt: int
+    reason: str
+    signal: int = 15
+    grace_ms: int = 10_000
+
+
+class JobRequeued(Fact, frozen=True, tag="job.requeued"):
+    """`attempt` is the one that ended. `counted` says whether it used up one of the user's retries."""
+
+    job_id: JobId
+    attempt: int
+    reason: str
+    counted: bool
+
+
+class JobClosed(Fact, frozen=True, tag="job.closed"):
+    """The end: `outcome` is completed, failed, cancelled or rejected. `exit_code` is what a shell would show."""
+
+    job_id: JobId
+    attempt: int
+    outcome: str
+    reason: str = ""
+    exit_code: int | None = None
+
+
+class NodeLost(Fact, frozen=True, tag="node.lost"):
+    node_id: NodeId
+    incarnation: int
+    reason: str = "silent"
+
+
+class NodeReturned(Fact, frozen=True, tag="node.returned"):
+    node_id: NodeId
+    incarnation: int
+
+
+class NodeRegistered(Fact, frozen=True, tag="node.registered"):
+    """An agent began. `attempts` are all that it still accounts for: what is not named has nothing alive on this node."""
+
+    node_id: NodeId
+    incarnation: int
+    address: str
+    gpus: tuple[Gpu, ...]
+    attempts: tuple[AttemptRef, ...] = ()
+    boot_id: str = ""
+    version: str = ""
+    simulated: bool = False
+
+
+class JobStarted(Fact, frozen=True, tag="job.started"):
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    pid: int = 0
+
+
+class JobFinished(Fact, frozen=True, tag="job.finished"):
+    """The member's main process ended. `exit_code` None with `signal` 0 means: ended unseen (`reason` says how)."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    exit_code: int | None
+    signal: int = 0
+    reason: str = "exited"
+    detail: str = ""
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    dropped_bytes: int = 0
+
+
+class JobRefused(Fact, frozen=True, tag="job.refused"):
+    """The node did not start the member, and never will for this attempt."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    reason: str
+
+
+class JobReleased(Fact, frozen=True, tag="job.released"):
+    """The member's devices are back: `checks` names what was proved. What was not clean is in GpuFaulted beside it."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    checks: dict[str, str] = {}
+
+
+class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
+    """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal ...)."""
+
+    node_id: NodeId
+    uuid: GpuId
+    health: str
+    reason: str
+    detail: str = ""
+
+
+class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
+    node_id: NodeId
+    uuid: GpuId
+
+
+class Unknown(Fact, frozen=True, tag="?"):
+    """A fact of a later version: kept as bytes, skipped by every fold, never written."""
+
+    name: str
+    raw: bytes
+
+
+GatewayFact = JobSubmitted | CancelRequested | TenantSet
+QuotaFact = JobAdmitted | JobRejected | UsageCharged
+SchedulerFact = (
+    TermBegan
+    | ClusterConfigured
+    | LeaseExtended
+    | JobQueued
+    | JobPlaced
+    | JobStopOrdered
+    | JobRequeued
+    | JobClosed
+    | NodeLost
+    | NodeReturned
+)
+NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | GpuFaulted | GpuRecovered
+AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """One message of the log: facts that one writer recorded together.
+
+    `number` counts a writer's commits from 1; `epoch` is the scheduler's term or the node's incarnation (0 for
+    others); `at_ns` is the writer's wall clock; `seen` the stream sequence that it had applied when it decided.
+    """
+
+    version: int
+    min_reader: int
+    writer: str
+    number: int
+    epoch: int
+    at_ns: int
+    seen: int
+    facts: tuple[AnyFact | Unknown, ...]
+
+
+class _Header(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    min_reader: int
+    writer: str
+    number: int
+    epoch: int
+    at_ns: int
+    seen: int
+    facts: tuple[msgspec.Raw, ...]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str
+
+
+KINDS: Final[dict[str, type[Fact]]] = {str(t.__struct_config__.tag): t for t in AnyFact.__args__}
+
+_encoder = msgspec.msgpack.Encoder()
+_typed = msgspec.msgpack.Decoder(Commit)
+_header = msgspec.msgpack.Decoder(_Header)
+_fact = msgspec.msgpack.Decoder(AnyFact)
+_kind = msgspec.msgpack.Decoder(_Kind)
+
+
+def kind_of(fact: AnyFact | Unknown) -> str:
+    """The dotted kind of a fact."""
+    return fact.name if isinstance(fact, Unknown) else str(fact.__struct_config__.tag)
+
+
+def encode(commit: Commit) -> bytes:
+    """The exact bytes of a commit. Raises Refused when a bound of the log is passed."""
+    data = _encoder.encode(commit)
+    if len(data) > COMMIT_BYTES_MAX:
+        raise Refused(f"a commit of {len(data)} bytes is over the log's bound of {COMMIT_BYTES_MAX}: send less at once")
+    return data
+
+
+def check_fact_size(fact: AnyFact) -> None:
+    """Raises Refused when one fact is over FACT_BYTES_MAX; called at the edge, before a fact is decided."""
+    size = len(_encoder.encode(fact))
+    if size > FACT_BYTES_MAX:
+        raise Refused(f"{kind_of(fact)} of {size} bytes is over the bound of {FACT_BYTES_MAX}: shorten its command or environment")
+
+
+def decode(data: bytes) -> Commit:
+    """A commit from its bytes. Raises TooNew for a later `min_reader`, Corrupt for bytes that are no commit."""
+    try:
+        commit = _typed.decode(data)
+    except msgspec.ValidationError:
+        return _decode_slowly(data)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"these bytes are not a commit: {error}") from error
+    if commit.min_reader > VERSION:
+        raise _too_new(commit.min_reader)
+    return commit
+
+
+def _decode_slowly(data: bytes) -> Commit:
+    """Fact by fact, so that one unknown kind does not hide the others."""
+    try:
+        head = _header.decode(data)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"these bytes are not a commit: {error}") from error
+    if head.min_reader > VERSION:
+        raise _too_new(head.min_reader)
+    facts = tuple(_decode_fact(bytes(raw)) for raw in head.facts)
+    return Commit(head.version, head.min_reader, head.writer, head.number, head.epoch, head.at_ns, head.seen, facts)
+
+
+def _decode_fact(raw: bytes) -> AnyFact | Unknown:
+    kind = _kind.decode(raw).kind
+    return _fact.decode(raw) if kind in KINDS else Unknown(name=kind, raw=raw)
+
+
+def _too_new(needed: int) -> TooNew:
+    return TooNew(f"a commit needs reader version {needed}, this is version {VERSION}: upgrade this process, then start it again")

@@ -1,0 +1,232 @@
+"""How each fact about a job changes it: one function per kind, named after the kind.
+
+Pure and total, called by `fold.apply` alone. A member's facts count only for the current attempt; the job's own state follows its
+members, so that the order in which two nodes speak does not matter.
+"""
+
+from libs.common import facts as f
+from libs.common import job_life, ledger
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Cluster, Job, MemberView, tenant_of
+from libs.common.model import JobId, Member, NodeId, attempt_key
+
+
+def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
+    if fact.job_id in cluster.jobs:
+        return NOTHING
+    job = Job(fact.job_id, fact.spec, fact.tenant, fact.user, stamp.seq, submitted_ns=stamp.at_ns)
+    cluster.jobs[fact.job_id] = job
+    tenant_of(cluster, fact.tenant).waiting += 1
+    return Change((fact.job_id,))
+
+
+def cancel_requested(cluster: Cluster, fact: f.CancelRequested, stamp: Stamp) -> Change:
+    job = cluster.jobs.get(fact.job_id)
+    wish = Cancel(fact.grace_s, fact.signal, fact.user)
+    if job is None or job.state in job_life.ENDED or (job.cancel is not None and job.cancel <= wish):
+        return NOTHING
+    job.cancel = wish
+    return Change((fact.job_id,))
+
+
+def admitted(cluster: Cluster, fact: f.JobAdmitted, stamp: Stamp) -> Change:
+    job = _job_allowing(cluster, fact.job_id, "job.admitted")
+    if job is None or job.admitted:
+        return NOTHING
+    job.admitted = True
+    return Change((fact.job_id,))
+
+
+def rejected(cluster: Cluster, fact: f.JobRejected, stamp: Stamp) -> Change:
+    job = _job_allowing(cluster, fact.job_id, "job.rejected")
+    if job is None or job.admitted:
+        return NOTHING
+    job.reason = fact.reason
+    _end(cluster, job, job_life.REJECTED, stamp)
+    return Change((fact.job_id,))
+
+
+def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
+    job = _job_allowing(cluster, fact.job_id, "job.queued")
+    if job is None or not job.admitted:
+        return NOTHING
+    job.state = job_life.QUEUED
+    job.queued_ns = stamp.at_ns
+    return Change((fact.job_id,))
+
+
+def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
+    job = _job_allowing(cluster, fact.job_id, "job.placed")
+    if job is None or job.attempt != fact.attempt or not _placeable(cluster, fact.members):
+        return NOTHING
+    job.state = job_life.PLACED
+    job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
+    job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus) for m in fact.members}
+    tenant_of(cluster, job.tenant).waiting -= 1
+    for member in job.members.values():
+        ledger.hold(cluster, job, member)
+        cluster.nodes[member.node_id].members[job.job_id] = job.attempt
+    for node_id in list(job.members):
+        lose_if_gone(cluster, job, node_id)
+    return Change((fact.job_id,), tuple(job.members))
+
+
+def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
+    """Every node is known, none is named twice, every device has the share free."""
+    distinct = {member.node_id: member for member in members}
+    return len(distinct) == len(members) > 0 and all(
+        member.node_id in cluster.nodes and ledger.can_hold(cluster, member.node_id, member.gpus) for member in members
+    )
+
+
+def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:
+    job = _current(cluster, fact.job_id, fact.attempt)
+    if job is None or job.state not in job_life.ON_NODES:
+        return NOTHING
+    job.stop_reason = job.stop_reason or fact.reason
+    job.stop_signal, job.stop_grace_ms = fact.signal, fact.grace_ms
+    return Change((fact.job_id,))
+
+
+def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
+    job = _current(cluster, fact.job_id, fact.attempt)
+    if job is None or not job_life.allows(job.state, "job.requeued"):
+        return NOTHING
+    nodes = tuple(job.members)
+    _forget_attempt(cluster, job)
+    job.state = job_life.QUEUED
+    job.reason = fact.reason
+    job.attempt += 1
+    job.retries_used += int(fact.counted)
+    job.queued_ns, job.placed_ns, job.started_ns = stamp.at_ns, 0, 0
+    tenant_of(cluster, job.tenant).waiting += 1
+    return Change((fact.job_id,), nodes)
+
+
+def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
+    job = _current(cluster, fact.job_id, fact.attempt)
+    if job is None or not job_life.allows(job.state, f"job.closed:{fact.outcome}"):
+        return NOTHING
+    nodes = tuple(job.members)
+    _leave_nodes(cluster, job)
+    job.reason, job.exit_code = fact.reason, fact.exit_code
+    _end(cluster, job, fact.outcome, stamp)
+    return Change((fact.job_id,), nodes)
+
+
+def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.started")
+    if job is None:
+        return NOTHING
+    if job_life.allows(job.state, "job.started"):
+        job.state = job_life.RUNNING
+    job.started_ns = job.started_ns or stamp.at_ns
+    return Change((fact.job_id,))
+
+
+def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.finished")
+    if job is None:
+        return NOTHING
+    member = job.members[fact.node_id]
+    member.exit_code, member.signal = fact.exit_code, fact.signal
+    member.reason, member.detail = fact.reason, fact.detail
+    _follow_members(job)
+    return Change((fact.job_id,))
+
+
+def refused(cluster: Cluster, fact: f.JobRefused, stamp: Stamp) -> Change:
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.refused")
+    if job is None:
+        return NOTHING
+    member = job.members[fact.node_id]
+    member.reason = fact.reason
+    ledger.release(cluster, job, member)
+    _follow_members(job)
+    return Change((fact.job_id,), (fact.node_id,))
+
+
+def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
+    """The node accounts for this attempt no longer, even when the attempt was closed long ago."""
+    node = cluster.nodes.get(fact.node_id)
+    was_accounted = node is not None and node.accounted.pop(attempt_key(fact.job_id, fact.attempt), None) is not None
+    job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.released")
+    if job is None:
+        return Change((), (fact.node_id,)) if was_accounted else NOTHING
+    ledger.release(cluster, job, job.members[fact.node_id])
+    return Change((fact.job_id,), (fact.node_id,))
+
+
+def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
+    """Mark the member lost when its node was lost, or came back without it; whichever fact came first, the end is the same."""
+    member, node = job.members[node_id], cluster.nodes[node_id]
+    replaced = member.incarnation < node.incarnation and attempt_key(job.job_id, job.attempt) not in node.accounted
+    over = replaced and member.state in job_life.MEMBER_OVER
+    if over or not (replaced or member.incarnation <= node.lost):
+        return False
+    return lose_member(cluster, job, member)
+
+
+def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
+    after = job_life.MEMBER_LIFE.get((member.state, "node.lost"))
+    if after is None:
+        return False
+    member.state = after
+    member.exit_code, member.signal, member.reason, member.detail = None, 0, "node_lost", ""
+    ledger.release(cluster, job, member)
+    _follow_members(job)
+    return True
+
+
+def _job_allowing(cluster: Cluster, job_id: JobId, event: str) -> Job | None:
+    job = cluster.jobs.get(job_id)
+    return job if job is not None and job_life.allows(job.state, event) else None
+
+
+def _current(cluster: Cluster, job_id: JobId, attempt: int) -> Job | None:
+    job = cluster.jobs.get(job_id)
+    return job if job is not None and job.attempt == attempt and job.state not in job_life.ENDED else None
+
+
+def _member_spoke(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId, event: str) -> Job | None:
+    """Move the member along its table; None when the attempt is not current or the table has no such row."""
+    job = _current(cluster, job_id, attempt)
+    member = job.members.get(node_id) if job is not None else None
+    if member is None:
+        return None
+    after = job_life.MEMBER_LIFE.get((member.state, event))
+    if after is None:
+        return None
+    member.state = after
+    return job
+
+
+def _follow_members(job: Job) -> None:
+    """Releasing begins when no member of the attempt runs any more."""
+    ended = all(member.state in job_life.MEMBER_ENDED for member in job.members.values())
+    if ended and job_life.allows(job.state, "members.ended:last"):
+        job.state = job_life.RELEASING
+
+
+def _leave_nodes(cluster: Cluster, job: Job) -> None:
+    for member in job.members.values():
+        ledger.release(cluster, job, member)
+        cluster.nodes[member.node_id].members.pop(job.job_id, None)
+
+
+def _forget_attempt(cluster: Cluster, job: Job) -> None:
+    _leave_nodes(cluster, job)
+    job.members = {}
+    job.stop_reason, job.stop_signal, job.stop_grace_ms, job.port, job.placed_seq = "", 0, 0, 0, 0
+
+
+def _end(cluster: Cluster, job: Job, state: str, stamp: Stamp) -> None:
+    if job.state in (job_life.PENDING, job_life.QUEUED):
+        tenant_of(cluster, job.tenant).waiting -= 1
+    job.state = state
+    job.ended_ns = stamp.at_ns
+    cluster.ended[job.job_id] = stamp.seq
+    if len(cluster.ended) > ENDED_JOBS_KEPT:
+        oldest = next(iter(cluster.ended))
+        del cluster.ended[oldest]
+        del cluster.jobs[oldest]

@@ -1,0 +1,86 @@
+"""A job's life and its members' lives, as literal tables: state x event -> state.
+
+Pure. docs/job-life.md is generated from these tables. An event is a fact's kind, with a qualifier where one kind
+means two things (`:last` = now no member of the attempt runs any more). `next_state` raises for `decide`, before
+anything is appended; folds use `allows` and ignore what is not in the table, all by the same rule.
+"""
+
+from typing import Final
+
+PENDING: Final = "pending"
+QUEUED: Final = "queued"
+PLACED: Final = "placed"
+RUNNING: Final = "running"
+RELEASING: Final = "releasing"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+REJECTED: Final = "rejected"
+
+ENDED: Final = (COMPLETED, FAILED, CANCELLED, REJECTED)
+LIVE: Final = (PENDING, QUEUED, PLACED, RUNNING, RELEASING)
+ON_NODES: Final = (PLACED, RUNNING, RELEASING)
+
+# Who answers for each state: what it waits for, and on whom.
+WAITS_FOR: Final = {
+    PENDING: "quota to admit or reject it",
+    QUEUED: "the scheduler to place it",
+    PLACED: "a node to start it",
+    RUNNING: "its processes to end",
+    RELEASING: "its devices to be proved clean",
+}
+
+JOB_LIFE: Final[dict[tuple[str, str], str]] = {
+    ("", "job.submitted"): PENDING,
+    (PENDING, "job.admitted"): PENDING,
+    (PENDING, "job.rejected"): REJECTED,
+    (PENDING, "job.queued"): QUEUED,
+    (QUEUED, "job.placed"): PLACED,
+    (QUEUED, "job.closed:cancelled"): CANCELLED,
+    (QUEUED, "job.closed:rejected"): REJECTED,
+    (PLACED, "job.started"): RUNNING,
+    (PLACED, "members.ended:last"): RELEASING,
+    (RUNNING, "job.started"): RUNNING,
+    (RUNNING, "members.ended:last"): RELEASING,
+    (RELEASING, "job.requeued"): QUEUED,
+    (RELEASING, "job.closed:completed"): COMPLETED,
+    (RELEASING, "job.closed:failed"): FAILED,
+    (RELEASING, "job.closed:cancelled"): CANCELLED,
+}
+
+# A member is one node's part of an attempt. Placed is where it begins; refused, released and lost are its ends.
+STARTED: Final = "started"
+FINISHED: Final = "finished"
+RELEASED: Final = "released"
+REFUSED: Final = "refused"
+LOST: Final = "lost"
+
+MEMBER_LIFE: Final[dict[tuple[str, str], str]] = {
+    ("", "job.placed"): PLACED,
+    (PLACED, "job.started"): STARTED,
+    (PLACED, "job.refused"): REFUSED,
+    (PLACED, "job.finished"): FINISHED,
+    (PLACED, "node.lost"): LOST,
+    (STARTED, "job.finished"): FINISHED,
+    (STARTED, "node.lost"): LOST,
+    (FINISHED, "job.released"): RELEASED,
+    (FINISHED, "node.lost"): LOST,
+    (RELEASED, "node.lost"): LOST,
+    (REFUSED, "node.lost"): LOST,
+}
+
+MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
+MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)
+
+
+def next_state(state: str, event: str) -> str:
+    """The state after `event`; raises ValueError naming both when the table has no such row (a bug in a `decide`)."""
+    after = JOB_LIFE.get((state, event))
+    if after is None:
+        raise ValueError(f"a job that is {state or 'unknown'} cannot see {event}")
+    return after
+
+
+def allows(state: str, event: str) -> bool:
+    """Whether the table has a row for `event` in `state`."""
+    return (state, event) in JOB_LIFE

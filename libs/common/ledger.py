@@ -1,0 +1,35 @@
+"""The one ledger of promises: who holds what share of which device.
+
+Pure. Invariant 2 lives here: `can_hold` refuses any promise that would pass a whole device, `hold` and `release` are
+the only places that change `GpuView.holds` and a tenant's `held_share`. A release frees only the hold of the same
+(job, attempt, GPU); a second one frees nothing.
+"""
+
+from libs.common.cluster import Cluster, Job, MemberView, tenant_of
+from libs.common.model import WHOLE_GPU, GpuHold, attempt_key
+
+
+def can_hold(cluster: Cluster, node_id: str, gpus: tuple[GpuHold, ...]) -> bool:
+    """Whether every device exists on that node and has the asked share free."""
+    for wish in gpus:
+        view = cluster.gpus.get(wish.uuid)
+        if view is None or view.node_id != node_id or not 0 < wish.share <= WHOLE_GPU - view.held:
+            return False
+    return len({wish.uuid for wish in gpus}) == len(gpus)
+
+
+def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
+    """Promise the member's devices to the job's current attempt."""
+    key = attempt_key(job.job_id, job.attempt)
+    tenant = tenant_of(cluster, job.tenant)
+    for wish in member.gpus:
+        cluster.gpus[wish.uuid].holds[key] = wish.share
+        tenant.held_share += wish.share
+
+
+def release(cluster: Cluster, job: Job, member: MemberView) -> None:
+    """Take back what the member still holds."""
+    key = attempt_key(job.job_id, job.attempt)
+    tenant = tenant_of(cluster, job.tenant)
+    for wish in member.gpus:
+        tenant.held_share -= cluster.gpus[wish.uuid].holds.pop(key, 0)

@@ -1,0 +1,66 @@
+"""The log: what every service reads and appends to, as one small protocol with two twins.
+
+`log_jetstream.JetStreamLog` is the real one, `log_memory.MemoryLog` the in-memory twin of tests and simulation;
+tests/contract holds both to one suite. A log is a gapless sequence of entries; each subject has one live writer, and
+an append names the subject's last sequence that it expects, so that a deposed or lagging writer is refused by the log
+itself.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One stored commit: stream sequence (from 1), subject, exact bytes."""
+
+    seq: int
+    subject: str
+    data: bytes
+
+
+class AppendRefused(Exception):
+    """The subject's last sequence is not the expected one (which may also mean: our own earlier try was stored)."""
+
+
+class AppendUnknown(Exception):
+    """No answer in time, or no leader: the commit may or may not have been stored."""
+
+
+class Log(Protocol):
+    """The stream FACTS. All coroutines raise `errors.Unavailable` when the log does not answer within their own bound."""
+
+    async def append(self, subject: str, data: bytes, expected: int) -> int:
+        """Store one commit and return its sequence; one try, no retry (see `appender.py`, which owns the protocol of retries).
+
+        `expected` is the sequence of the subject's last message, 0 for none. Raises AppendRefused or AppendUnknown.
+        """
+        ...
+
+    async def last(self, subject: str) -> Entry | None:
+        """The subject's last entry, read from the stream's leader; None when it has none."""
+        ...
+
+    async def get(self, seq: int) -> Entry | None:
+        """One entry by sequence; None when it was trimmed or not yet written."""
+        ...
+
+    async def bounds(self) -> tuple[int, int]:
+        """(first, last) sequence of the stream; (1, 0) when it is empty."""
+        ...
+
+    def read(self, after: int) -> AsyncIterator[list[Entry]]:
+        """Batches of consecutive entries from `after` + 1 on, for ever; an empty batch means: caught up, nothing new for a while.
+
+        Raises errors.Corrupt on a gap (a trimmed head included: load a snapshot first).
+        """
+        ...
+
+
+def message_id(subject: str, expected: int, data: bytes) -> str:
+    """The dedupe id of a commit: a hash of what it is, for a counter would make the stream drop different commits as
+    duplicates.
+    """
+    return hashlib.sha256(b"%s\n%d\n%s" % (subject.encode(), expected, data)).hexdigest()

@@ -1,0 +1,258 @@
+"""The log on NATS JetStream, and the connection that everything of one process shares. nats-py is used here and in
+`bus_nats.py` alone.
+
+The twin is `log_memory.py`; both are held to tests/contract. Facts behind the settings: the stream is read without
+filters, by an ordered stream of direct pushes whose sequence we check ourselves (a client's slow-consumer episode
+loses messages silently), nothing is buffered while disconnected (a timed-out publish must not be written later by
+surprise), and every outcome that is not a plain yes or no is AppendUnknown.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, Final
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import APIError, NotFoundError
+
+from libs.common import subjects
+from libs.common.errors import Corrupt, Unavailable
+from libs.common.log import AppendRefused, AppendUnknown, Entry, message_id
+
+APPEND_TIMEOUT_S: Final = 2.0
+ASK_TIMEOUT_S: Final = 2.0
+CONNECT_TIMEOUT_S: Final = 10.0
+BATCH_MAX: Final = 1_000
+IDLE_S: Final = 0.5
+# Without a message or a server heartbeat for this long, the subscription is made anew.
+SILENCE_S: Final = 3.0
+DEDUPE_WINDOW_S: Final = 600
+WRONG_SEQUENCE: Final = (10071, 10164)
+STREAM_FULL: Final = (10077, 10047)
+
+logger = logging.getLogger(__name__)
+
+
+async def connect(servers: Sequence[str], name: str, seed: bytes | None = None, tls: ssl.SSLContext | None = None) -> Client:
+    """A connection that never gives up. `seed` is the process's nkey; `name` shows in the server's own lists.
+
+    Raises Unavailable when no server answers within CONNECT_TIMEOUT_S.
+    """
+
+    async def on_error(error: Exception) -> None:
+        logger.warning("nats: %s", error)
+
+    options: dict[str, Any] = {"tls": tls} if tls is not None else {}
+    if seed is not None:
+        options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
+    try:
+        return await asyncio.wait_for(
+            nats.connect(
+                servers=list(servers),
+                name=name,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.1,
+                ping_interval=5,
+                max_outstanding_pings=2,
+                pending_size=0,
+                error_cb=on_error,
+                **options,
+            ),
+            CONNECT_TIMEOUT_S,
+        )
+    except (NatsError, OSError, TimeoutError) as error:
+        raise Unavailable(f"no NATS server answers at {', '.join(servers)} ({error}): is it up?") from error
+
+
+def stream_config(replicas: int, max_bytes: int) -> StreamConfig:
+    """FACTS: files, nothing thrown away, nothing deleted one by one. Not deny_purge: trimming purges by sequence, and
+    it can never be unset.
+    """
+    return StreamConfig(
+        name=subjects.STREAM,
+        subjects=[subjects.ALL_FACTS],
+        storage=StorageType.FILE,
+        retention=RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.NEW,
+        num_replicas=replicas,
+        max_bytes=max_bytes,
+        max_msg_size=1 << 20,
+        duplicate_window=DEDUPE_WINDOW_S,
+        allow_direct=True,
+        deny_delete=True,
+    )
+
+
+async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
+    """Make FACTS unless it is there; never changes one that is. Tries until a leader answers."""
+    js = client.jetstream(timeout=ASK_TIMEOUT_S)
+    for _ in range(30):
+        try:
+            await js.stream_info(subjects.STREAM)
+            return
+        except NotFoundError:
+            pass
+        except (NatsError, TimeoutError):
+            await asyncio.sleep(0.5)
+            continue
+        try:
+            await js.add_stream(stream_config(replicas, max_bytes))
+            return
+        except (NatsError, TimeoutError) as error:
+            logger.warning("the stream cannot be made yet: %s", error)
+            await asyncio.sleep(0.5)
+    raise Unavailable("JetStream has no leader after 60 s: are enough of its servers up?")
+
+
+class JetStreamLog:
+    """See `log.Log`."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.js = client.jetstream(timeout=ASK_TIMEOUT_S)
+
+    async def append(self, subject: str, data: bytes, expected: int) -> int:
+        headers = {"Nats-Msg-Id": message_id(subject, expected, data), "Nats-Expected-Last-Subject-Sequence": str(expected)}
+        try:
+            ack = await self.js.publish(subject, data, timeout=APPEND_TIMEOUT_S, headers=headers)
+        except APIError as error:
+            if error.err_code in WRONG_SEQUENCE:
+                raise AppendRefused(f"{subject}: {error.description}") from error
+            if error.err_code in STREAM_FULL:
+                logger.error("the log is full (%s): trim it, or give the stream more bytes", error.description)
+            raise AppendUnknown(f"{subject}: {error}") from error
+        except (NatsError, TimeoutError, OSError) as error:
+            raise AppendUnknown(f"{subject}: {error or 'no answer'}") from error
+        return ack.seq
+
+    async def last(self, subject: str) -> Entry | None:
+        return await self._message(None, subject)
+
+    async def get(self, seq: int) -> Entry | None:
+        return await self._message(seq, None)
+
+    async def _message(self, seq: int | None, subject: str | None) -> Entry | None:
+        """Through the stream's leader, never a follower's direct get: that one may be stale."""
+        try:
+            raw = await self.js.get_msg(subjects.STREAM, seq, subject, direct=False)
+        except NotFoundError:
+            return None
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the log does not answer ({error or 'timeout'}): is its leader up?") from error
+        return Entry(int(raw.seq or 0), str(raw.subject), raw.data or b"")
+
+    async def bounds(self) -> tuple[int, int]:
+        try:
+            info = await self.js.stream_info(subjects.STREAM)
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the log does not answer ({error or 'timeout'}): is its leader up?") from error
+        return int(info.state.first_seq or 1), int(info.state.last_seq)
+
+    async def read(self, after: int) -> AsyncIterator[list[Entry]]:
+        """A push subscription, made anew from the last good sequence whenever it falls silent, breaks, or skips."""
+        first, last = await self._settled_bounds()
+        if after > last:
+            raise Corrupt(f"the log ends at {last}, before {after}: it was lost or restored; see docs/howto/restore.md")
+        if after + 1 < first:
+            raise Corrupt(f"the log begins at {first}, after {after + 1}: start from a snapshot")
+        while True:
+            feed = Feed(self.client, after)
+            async for batch in feed.batches():
+                after += len(batch)
+                yield batch
+
+    async def _settled_bounds(self) -> tuple[int, int]:
+        for _ in range(30):
+            try:
+                return await self.bounds()
+            except Unavailable:
+                await asyncio.sleep(0.5)
+        return await self.bounds()
+
+
+class Feed:
+    """One subscription's life: consecutive batches from `after` + 1 on; it ends when it is no longer to be trusted.
+
+    A push consumer without acknowledgements whose flow control we answer ourselves, in order behind the data: what is
+    not yet taken bounds what the server sends.
+    """
+
+    def __init__(self, client: Client, after: int) -> None:
+        self.client = client
+        self.after = after
+        self.waiting: list[Entry] = []
+        self.grown = asyncio.Event()
+        self.broken = False
+        self.heard = 0.0
+
+    async def batches(self) -> AsyncIterator[list[Entry]]:
+        loop = asyncio.get_running_loop()
+        inbox = self.client.new_inbox()
+        subscription = await self.client.subscribe(inbox, cb=self._on_message, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        try:
+            await self._consume(inbox)
+            self.heard = loop.time()
+            while not self.broken and loop.time() - self.heard < SILENCE_S:
+                if not self.waiting:
+                    await self._growth()
+                batch, self.waiting = self.waiting[:BATCH_MAX], self.waiting[BATCH_MAX:]
+                yield batch
+        finally:
+            await _quietly(subscription.unsubscribe())
+
+    async def _growth(self) -> None:
+        self.grown.clear()
+        try:
+            await asyncio.wait_for(self.grown.wait(), IDLE_S)
+        except TimeoutError:
+            return
+
+    async def _consume(self, inbox: str) -> None:
+        """Have the server push to our inbox, as soon as it can."""
+        config = ConsumerConfig(
+            deliver_subject=inbox,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=self.after + 1,
+            ack_policy=AckPolicy.NONE,
+            max_deliver=1,
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=30,
+            flow_control=True,
+            idle_heartbeat=1,
+        )
+        while True:
+            try:
+                await self.client.jetstream(timeout=ASK_TIMEOUT_S).add_consumer(subjects.STREAM, config=config)
+                return
+            except (NatsError, TimeoutError, OSError) as error:
+                logger.warning("the log cannot be read yet: %s", error or "timeout")
+                await asyncio.sleep(0.25)
+
+    async def _on_message(self, msg: Msg) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        if msg.headers is not None and msg.headers.get("Status") == "100":
+            if msg.reply:
+                await _quietly(self.client.publish(msg.reply))
+            return
+        seq = msg.metadata.sequence.stream
+        if seq == self.after + 1:
+            self.after = seq
+            self.waiting.append(Entry(seq, msg.subject, msg.data))
+        elif seq > self.after:
+            logger.warning("the subscription skipped from %d to %d: it is made anew", self.after, seq)
+            self.broken = True
+        self.grown.set()
+
+
+async def _quietly(call: Coroutine[None, None, None]) -> None:
+    """For what may fail because the connection is down: the feed is made anew then."""
+    try:
+        await asyncio.wait_for(call, 1.0)
+    except (NatsError, TimeoutError, OSError):
+        return

@@ -1,0 +1,138 @@
+"""What the scheduler, the agents and the gateway say to each other beside the log, as typed MessagePack.
+
+Pure. None of this is stored, and none of it is believed without its guards: epoch, node incarnation, attempt and
+commit sequence. An order repeats what JobPlaced said; an agent chooses nothing.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """One member of the attempt, by rank."""
+
+    node_id: NodeId
+    address: str
+    gpus: int
+
+
+class StartOrder(msgspec.Struct, frozen=True, tag="start"):
+    """Start this member. `seq` is the sequence of the commit that placed it."""
+
+    job_id: JobId
+    attempt: int
+    incarnation: int
+    seq: int
+    rank: int
+    gpus: tuple[GpuHold, ...]
+    spec: JobSpec
+    tenant: str
+    user: str
+    peers: tuple[Peer, ...]
+    port: int
+
+
+class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
+    """End this attempt: `signal` first, KILL after `grace_ms`. An attempt that never began here must never begin."""
+
+    job_id: JobId
+    attempt: int
+    seq: int
+    reason: str
+    signal: int
+    grace_ms: int
+
+
+Order = StartOrder | StopOrder
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """scheduler -> agent on orders.<node>."""
+
+    epoch: int
+    orders: tuple[Order, ...]
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """agent -> scheduler. `sent_boot_ns` is the agent's own clock and comes back in the lease."""
+
+    node_id: NodeId
+    incarnation: int
+    sent_boot_ns: int
+    digest: str
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """scheduler -> agent, counted by the agent from when it sent the heartbeat.
+
+    `verdict`: ok; lost (the log says so: begin again as a new incarnation); unknown (not registered as this
+    incarnation yet). `lease_ms` 0 grants nothing. `digest` is of what this node should run, as of commit `seq`.
+    """
+
+    epoch: int
+    verdict: str
+    sent_boot_ns: int
+    lease_ms: int
+    heartbeat_ms: int
+    digest: str
+    seq: int
+
+
+class Desired(msgspec.Struct, frozen=True):
+    """The full desired state of one node as of commit `seq`: every attempt that it should account for, and how each
+    should end.
+    """
+
+    epoch: int
+    incarnation: int
+    seq: int
+    starts: tuple[StartOrder, ...]
+    stops: tuple[StopOrder, ...]
+
+
+def digest(attempts: Iterable[AttemptRef], stopping: Iterable[AttemptRef]) -> str:
+    """A short hash of what a node should be running: both ends compute it, a difference asks for the full desired state."""
+    lines = [f"{ref.job_id}.{ref.attempt}" for ref in sorted(attempts)] + ["-"]
+    lines += [f"{ref.job_id}.{ref.attempt}" for ref in sorted(stopping)]
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+
+
+class OutputAsk(msgspec.Struct, frozen=True):
+    """gateway -> agent: bytes of a member's output from `offset`; waits up to `wait_ms` when there are none yet."""
+
+    job_id: JobId
+    attempt: int
+    stream: str
+    offset: int
+    max_bytes: int
+    wait_ms: int
+
+
+class OutputChunk(msgspec.Struct, frozen=True):
+    """`offset` is of the first byte (later than asked when older bytes were rotated away); `end` = nothing more will come."""
+
+    offset: int
+    data: bytes
+    end: bool
+    error: str = ""
+
+
+class StdinPut(msgspec.Struct, frozen=True):
+    """gateway -> agent: input bytes at `offset`; repeating one is harmless."""
+
+    job_id: JobId
+    attempt: int
+    offset: int
+    data: bytes
+    eof: bool
+
+
+class StdinTaken(msgspec.Struct, frozen=True):
+    """How far the job's input was taken."""
+
+    next_offset: int
+    error: str = ""

@@ -1,0 +1,96 @@
+"""The words that facts, folds and services share: identities, what a job asks for, what a node has.
+
+Pure. Quantities are integers in the unit that the name ends with; a share of a GPU is in hundredths (100 = the whole
+device). A struct here is part of the log's format: it only ever gains fields with defaults.
+"""
+
+import re
+from typing import Final, NewType
+
+import msgspec
+
+JobId = NewType("JobId", str)
+NodeId = NewType("NodeId", str)
+GpuId = NewType("GpuId", str)
+TenantId = NewType("TenantId", str)
+
+WHOLE_GPU: Final = 100
+PRIORITY_MAX: Final = 100
+NODES_MAX: Final = 1024
+GPUS_PER_NODE_MAX: Final = 64
+ID_PATTERN: Final = re.compile(r"^[a-z0-9-]{1,63}$")
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths."""
+
+    command: tuple[str, ...]
+    name: str = ""
+    workdir: str = ""
+    env: dict[str, str] = {}
+    nodes: int = 1
+    gpus: int = 1
+    gpu_share: int = WHOLE_GPU
+    priority: int = 50
+    time_limit_s: int = 0
+    start_s: int = 30
+    grace_s: int = 10
+    retries: int = 0
+    requeue: bool = True
+    stdin: bool = False
+    labels: dict[str, str] = {}
+    output_limit_bytes: int = 64 << 20
+    reject_if_impossible: bool = False
+    on_control_loss: str = "stop"
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One device as its node reports it. `index` is the vendor's own numbering on that node."""
+
+    uuid: GpuId
+    index: int
+    vendor: str
+    model: str
+    memory_bytes: int
+
+
+class GpuHold(msgspec.Struct, frozen=True):
+    """A promise of `share` hundredths of one device."""
+
+    uuid: GpuId
+    share: int = WHOLE_GPU
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One node's part of an attempt. A placement names the incarnation of the node that it was decided for."""
+
+    node_id: NodeId
+    incarnation: int
+    rank: int
+    gpus: tuple[GpuHold, ...]
+
+
+class AttemptRef(msgspec.Struct, frozen=True, order=True):
+    """(job, attempt): the fencing token of everything that is done for a job."""
+
+    job_id: JobId
+    attempt: int
+
+
+def attempt_key(job_id: str, attempt: int) -> str:
+    """The text form of an attempt, as ledgers and directories use it."""
+    return f"{job_id}.{attempt}"
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """The cluster's clockwork, in milliseconds; a fact, never a process setting, so that both ends of a lease agree."""
+
+    heartbeat_ms: int = 1_000
+    lease_ms: int = 13_000
+    margin_ms: int = 1_500
+    term_ms: int = 3_000
+
+    @property
+    def silence_ms(self) -> int:
+        """How long a node must be silent before it may be declared lost."""
+        return self.lease_ms + self.margin_ms

@@ -1,0 +1,98 @@
+"""How each fact about a node or a device changes it: one function per kind, named after the kind.
+
+Pure and total, called by `fold.apply` alone. What is lost and what returned are highest incarnations, never toggles,
+so that a NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order.
+"""
+
+from libs.common import facts as f
+from libs.common import gpu_life, job_fold, node_life
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, GpuView, Node, node_gpus
+from libs.common.model import JobId, attempt_key
+
+
+def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change:
+    node = cluster.nodes.get(fact.node_id)
+    if node is not None and fact.incarnation <= node.incarnation:
+        return NOTHING
+    if node is None:
+        node = cluster.nodes[fact.node_id] = Node(fact.node_id, "")
+    _step(cluster, node, "node.registered")
+    node.incarnation = fact.incarnation
+    node.address, node.boot_id, node.version = fact.address, fact.boot_id, fact.version
+    node.simulated, node.registered_ns = fact.simulated, stamp.at_ns
+    node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
+    _take_inventory(cluster, node, fact)
+    return Change(_lose_members(cluster, node), (fact.node_id,))
+
+
+def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
+    node = cluster.nodes.get(fact.node_id)
+    if node is None or fact.incarnation <= node.lost:
+        return NOTHING
+    node.lost = fact.incarnation
+    node.reason = fact.reason
+    if node.returned <= node.lost:
+        _step(cluster, node, "node.lost")
+    return Change(_lose_members(cluster, node), (fact.node_id,))
+
+
+def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
+    node = cluster.nodes.get(fact.node_id)
+    if node is None or not node.lost < fact.incarnation or fact.incarnation <= node.returned:
+        return NOTHING
+    node.returned = fact.incarnation
+    node.reason = ""
+    hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
+    _step(cluster, node, "node.returned:hurt" if hurt else "node.returned")
+    return Change((), (fact.node_id,))
+
+
+def gpu_faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
+    view = cluster.gpus.get(fact.uuid)
+    if view is None or view.node_id != fact.node_id:
+        return NOTHING
+    after = gpu_life.HEALTH_LIFE.get((view.health, f"gpu.faulted:{fact.health}"))
+    if after is None:
+        return NOTHING
+    view.health, view.reason, view.detail = after, fact.reason, fact.detail
+    _step(cluster, cluster.nodes[fact.node_id], "gpu.faulted")
+    return Change((), (fact.node_id,))
+
+
+def gpu_recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
+    view = cluster.gpus.get(fact.uuid)
+    if view is None or view.node_id != fact.node_id or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
+        return NOTHING
+    view.health, view.reason, view.detail = gpu_life.HEALTHY, "", ""
+    node = cluster.nodes[fact.node_id]
+    if all(other.health == gpu_life.HEALTHY for other in node_gpus(cluster, node)):
+        _step(cluster, node, "gpu.recovered:last")
+    return Change((), (fact.node_id,))
+
+
+def _step(cluster: Cluster, node: Node, event: str) -> None:
+    """Move the node along its table; where there is no row it stays."""
+    node.state = node_life.NODE_LIFE.get((node.state, event), node.state)
+
+
+def _take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered) -> None:
+    """The devices as now reported. One that vanished stays known, not present, until nobody holds it."""
+    for uuid in node.gpus:
+        cluster.gpus[uuid].present = False
+    for gpu in fact.gpus:
+        view = cluster.gpus.get(gpu.uuid)
+        if view is None:
+            cluster.gpus[gpu.uuid] = GpuView(fact.node_id, gpu)
+        else:
+            view.gpu, view.node_id, view.present = gpu, fact.node_id, True
+    node.gpus = [gpu.uuid for gpu in fact.gpus]
+
+
+def _lose_members(cluster: Cluster, node: Node) -> tuple[JobId, ...]:
+    """The jobs whose member on this node is gone now."""
+    touched = []
+    for job_id in list(node.members):
+        if job_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id):
+            touched.append(job_id)
+    return tuple(touched)

@@ -1,0 +1,144 @@
+"""The one shell that runs every deciding service: replay, fetch, apply, decide, append.
+
+A service brings a pure core (`Core`: apply and decide) and what it does when a commit is acknowledged (`Voice`). The
+shell works ahead: it applies its own facts at once, goes on deciding while one commit is in flight, and speaks only
+when a commit is acknowledged. `run` is the only place that catches: it logs the cause and exits with the error's
+code; a supervisor starts the process again, which replays.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from libs.common import facts as f
+from libs.common.errors import Corrupt
+from libs.common.facts import AnyFact, Commit
+from libs.common.log import Entry, Log
+from libs.common.writer import Writer
+
+# How often a core is asked although nothing happened: time limits, silence, start limits.
+TICK_S: Final = 0.1
+# One round of deciding yields to the event loop after this many groups, so that heartbeats are answered in between.
+ROUND_GROUPS_MAX: Final = 256
+# Facts decided but not yet acknowledged; past this the core waits for the log.
+AHEAD_FACTS_MAX: Final = 8_192
+
+logger = logging.getLogger(__name__)
+
+
+class Core(Protocol):
+    """A service's pure state. `decide` returns one group of facts that belong together, or none; the shell applies it
+    and asks again.
+    """
+
+    @property
+    def seq(self) -> int:
+        """The last stream sequence that was folded."""
+        ...
+
+    def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
+        """Fold a commit that was read from the log."""
+        ...
+
+    def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
+        """Fold this service's own facts ahead of the log."""
+        ...
+
+    def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
+        """An own commit came back from the log: its facts are folded already."""
+        ...
+
+    def decide(self, now_ns: int) -> Sequence[AnyFact]:
+        """The next facts to record, or nothing."""
+        ...
+
+
+class Voice(Protocol):
+    """What a service does with what is acknowledged. It must not decide anything."""
+
+    def folded(self, entry: Entry, commit: Commit) -> None:
+        """A commit of the log, anyone's, in order."""
+        ...
+
+    def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
+        """The log took these facts of ours."""
+        ...
+
+
+class Shell:
+    """One deciding service. `opening` holds the facts with which this process begins (a scheduler's term), decided
+    after the replay.
+    """
+
+    def __init__(self, log: Log, writer: Writer, core: Core, voice: Voice) -> None:
+        self.log = log
+        self.writer = writer
+        self.core = core
+        self.voice = voice
+        self.ahead = 0
+        self.caught_up = asyncio.Event()
+        self.ready = asyncio.Event()
+
+    async def replay(self) -> None:
+        """Fold the log to its present end, and learn where our own subject stands. Nothing is decided yet."""
+        _, target = await self.log.bounds()
+        async for batch in self.log.read(self.core.seq):
+            self._fold(batch)
+            if self.core.seq >= target:
+                own = await self.writer.attach()
+                if self.core.seq >= own:
+                    break
+                target = own
+        self.caught_up.set()
+
+    async def serve(self) -> None:
+        """Read, decide and append for ever; raises what ends this process (Fenced, Unavailable, Corrupt, a bug)."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.writer.run(), name="writer")
+            tasks.create_task(self._read(), name="reader")
+            tasks.create_task(self._tick(), name="ticker")
+            self.ready.set()
+
+    async def _read(self) -> None:
+        async for batch in self.log.read(self.core.seq):
+            self._fold(batch)
+            if batch:
+                self.decide()
+
+    async def _tick(self) -> None:
+        while True:
+            self.decide()
+            await asyncio.sleep(TICK_S)
+
+    def _fold(self, batch: list[Entry]) -> None:
+        for entry in batch:
+            commit = f.decode(entry.data)
+            if commit.writer != entry.subject:
+                raise Corrupt(f"commit {entry.seq} on {entry.subject} says that {commit.writer} wrote it")
+            if entry.subject == self.writer.subject and self.writer.owns(entry):
+                self.core.skip_own(entry.seq, entry.subject, commit)
+            else:
+                self.core.apply_entry(entry.seq, entry.subject, commit)
+            self.voice.folded(entry, commit)
+
+    def decide(self) -> None:
+        """Ask the core until it has nothing more to say, or a bound is reached (the next tick goes on)."""
+        for _ in range(ROUND_GROUPS_MAX):
+            if self.ahead >= AHEAD_FACTS_MAX:
+                return
+            now_ns = self.writer.now_ns()
+            facts = self.core.decide(now_ns)
+            if not facts:
+                return
+            self.core.apply_own(facts, now_ns)
+            self._record(facts)
+
+    def _record(self, facts: Sequence[AnyFact]) -> None:
+        self.ahead += len(facts)
+        self.writer.put(facts).add_done_callback(lambda future: self._acknowledged(future, facts))
+
+    def _acknowledged(self, future: asyncio.Future[int], facts: Sequence[AnyFact]) -> None:
+        self.ahead -= len(facts)
+        if not future.cancelled():
+            self.voice.acknowledged(future.result(), facts)

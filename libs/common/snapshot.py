@@ -1,0 +1,48 @@
+"""A snapshot of the cluster's state: format version, cluster id, sequence, state. Start = snapshot + the log's tail.
+
+Pure: bytes in, bytes out; who stores them is `services/api_gateway/views`. A snapshot of another version is not an
+error: the log is folded instead. `tests/unit/test_snapshot.py` holds that snapshot + tail equals the fold of
+everything.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from libs.common.cluster import Cluster
+from libs.common.errors import Corrupt
+
+SNAPSHOT_VERSION: Final = 1
+
+
+class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    cluster_id: str
+    seq: int
+    digest: bytes
+    state: msgspec.Raw
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Snapshot)
+
+
+def encode(cluster: Cluster) -> bytes:
+    """The state as bytes, with a digest of its own."""
+    state = _encoder.encode(cluster)
+    digest = hashlib.sha256(state).digest()
+    return _encoder.encode(_Snapshot(SNAPSHOT_VERSION, cluster.cluster_id, cluster.seq, digest, msgspec.Raw(state)))
+
+
+def decode(data: bytes) -> Cluster | None:
+    """The state, or None when another version wrote it (fold the log instead). Raises Corrupt when the bytes are damaged."""
+    try:
+        head = _decoder.decode(data)
+        if head.version != SNAPSHOT_VERSION:
+            return None
+        if hashlib.sha256(bytes(head.state)).digest() != head.digest:
+            raise Corrupt("the snapshot does not match its own digest: delete it, the log is folded instead")
+        return msgspec.msgpack.decode(head.state, type=Cluster)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"the snapshot cannot be read ({error}): delete it, the log is folded instead") from error

@@ -1,0 +1,85 @@
+"""Who may say what: fact -> subject -> one writer, and the core NATS subjects beside the log.
+
+Pure. The permissions of every process's nkey are generated from these tables (`libs/embedded`), docs/subjects.md is
+generated from them, and each service's card is held to them by tests/test_tidy.py. A fold ignores a fact that its
+subject's writer may not record.
+"""
+
+from typing import Final
+
+from libs.common import facts as f
+from libs.common.facts import Fact
+
+STREAM: Final = "FACTS"
+PREFIX: Final = "facts"
+ALL_FACTS: Final = "facts.>"
+QUOTA: Final = "facts.quota"
+SCHEDULER: Final = "facts.scheduler"
+
+GATEWAY_KIND: Final = "gateway"
+QUOTA_KIND: Final = "quota"
+SCHEDULER_KIND: Final = "scheduler"
+NODE_KIND: Final = "node"
+
+
+def gateway(instance: str) -> str:
+    return f"facts.gateway.{instance}"
+
+
+def node(node_id: str) -> str:
+    return f"facts.node.{node_id}"
+
+
+def writer_kind(subject: str) -> str:
+    """The service that owns a subject: facts.node.a -> node."""
+    return subject.split(".", 2)[1]
+
+
+def node_of(subject: str) -> str:
+    """The node or instance at the subject's end; empty for services that are alone."""
+    parts = subject.split(".", 2)
+    return parts[2] if len(parts) == 3 else ""
+
+
+def _table() -> dict[type[Fact], str]:
+    owners = {
+        GATEWAY_KIND: f.GatewayFact,
+        QUOTA_KIND: f.QuotaFact,
+        SCHEDULER_KIND: f.SchedulerFact,
+        NODE_KIND: f.NodeFact,
+    }
+    return {fact: owner for owner, union in owners.items() for fact in union.__args__}
+
+
+WRITER_OF: Final[dict[type[Fact], str]] = _table()
+
+# Core NATS: requests are answered, none of these is stored.
+HEARTBEAT: Final = "heartbeat"  # heartbeat.<node>: agent -> scheduler, answered by a lease and a digest
+DESIRED: Final = "desired"  # desired.<node>: agent -> scheduler, answered by the full desired state
+ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
+NODE_ASK: Final = "ask.node"  # ask.node.<node>.<verb>: gateway -> agent: output, stdin
+SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why
+ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
+OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
+LEADER_BUCKET: Final = "LEADER"
+SNAPSHOT_BUCKET: Final = "SNAPSHOTS"
+
+
+def heartbeat(node_id: str) -> str:
+    return f"{HEARTBEAT}.{node_id}"
+
+
+def desired(node_id: str) -> str:
+    return f"{DESIRED}.{node_id}"
+
+
+def orders(node_id: str) -> str:
+    return f"{ORDERS}.{node_id}"
+
+
+def ask_node(node_id: str, verb: str) -> str:
+    return f"{NODE_ASK}.{node_id}.{verb}"
+
+
+def ask_scheduler(verb: str) -> str:
+    return f"{SCHEDULER_ASK}.{verb}"

@@ -1,0 +1,153 @@
+"""A writer: one subject, one live process, commits in order, one in flight, facts decided meanwhile grouped into the
+next.
+
+It owns the protocol of an append whose outcome is not known: read the subject's last message from the leader; mine =
+done, still the expected sequence = retry with the same id (bounded), anything else = fenced. Run by the shell
+(`service.py`), the gateway and the agents alike.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from libs.common import facts as f
+from libs.common.clock import Clock
+from libs.common.errors import Fenced, Refused, Unavailable
+from libs.common.facts import AnyFact, Commit
+from libs.common.log import AppendRefused, AppendUnknown, Entry, Log
+
+# An election takes 4 to 9 s; past this the process gives up, and its supervisor starts it again.
+APPEND_BUDGET_S: Final = 45.0
+RETRY_FIRST_S: Final = 0.05
+RETRY_MAX_S: Final = 1.0
+GROUP_FACTS_MAX: Final = 256
+WAITING_GROUPS_MAX: Final = 20_000
+
+Group = tuple[Sequence[AnyFact], asyncio.Future[int]]
+
+
+class Writer:
+    """`seen` and `epoch` are asked at each commit: the sequence applied so far, and the term or incarnation."""
+
+    def __init__(self, log: Log, clock: Clock, subject: str, seen: Callable[[], int]) -> None:
+        self.log = log
+        self.clock = clock
+        self.subject = subject
+        self.seen = seen
+        self.epoch = 0
+        self.attached_seq = 0
+        self.expected = 0
+        self.number = 0
+        self.last_at_ns = 0
+        self.in_flight: bytes = b""
+        self.acked_boot_ns = 0
+        self._waiting: deque[Group] = deque()
+        self._wake = asyncio.Event()
+        self.unread: deque[bytes] = deque()
+
+    async def attach(self, number: int = 0, at_ns: int = 0) -> int:
+        """Learn where the subject stands, from the leader; `number` and `at_ns` are the fold's, for a subject whose
+        messages were trimmed.
+
+        Returns the sequence of the subject's last message: the caller must have folded up to it before it decides.
+        """
+        last = await self._last(self.clock.boot_ns())
+        self.expected, self.number, self.last_at_ns = 0, number, at_ns
+        if last is not None:
+            commit = f.decode(last.data)
+            self.expected = last.seq
+            self.number, self.last_at_ns = max(number, commit.number), max(at_ns, commit.at_ns)
+        self.attached_seq = self.expected
+        return self.expected
+
+    def now_ns(self) -> int:
+        """The wall clock, never before this writer's last commit."""
+        return max(self.clock.wall_ns(), self.last_at_ns)
+
+    def put(self, facts: Sequence[AnyFact]) -> asyncio.Future[int]:
+        """Queue one group of facts, kept whole in one commit; the future gives the commit's sequence. Raises Refused
+        when too much waits.
+        """
+        if len(self._waiting) >= WAITING_GROUPS_MAX:
+            raise Refused(f"{WAITING_GROUPS_MAX} commits wait for the log: try again in a few seconds")
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((facts, future))
+        self._wake.set()
+        return future
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing is in flight."""
+        return not self._waiting and not self.in_flight
+
+    def owns(self, entry: Entry) -> bool:
+        """Whether an entry read back on this subject is ours; raises Fenced when another wrote it after we attached."""
+        if entry.seq <= self.attached_seq:
+            return False
+        if self.unread and self.unread[0] == entry.data:
+            self.unread.popleft()
+            return True
+        raise Fenced(f"another process writes {self.subject}: this one stands down")
+
+    async def run(self) -> None:
+        """Commit what is queued, for ever. Raises Fenced or Unavailable, after which this writer is dead."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                groups = self._take()
+                seq = await self.commit([fact for facts, _ in groups for fact in facts])
+                for _, future in groups:
+                    if not future.done():
+                        future.set_result(seq)
+
+    def _take(self) -> list[Group]:
+        """As many whole groups as one commit may hold."""
+        groups = [self._waiting.popleft()]
+        count = len(groups[0][0])
+        while self._waiting and count + len(self._waiting[0][0]) <= GROUP_FACTS_MAX:
+            count += len(self._waiting[0][0])
+            groups.append(self._waiting.popleft())
+        return groups
+
+    async def commit(self, facts: Sequence[AnyFact]) -> int:
+        """Append one commit and return its sequence, whatever it takes within APPEND_BUDGET_S."""
+        at_ns = self.now_ns()
+        commit = Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, at_ns, self.seen(), tuple(facts))
+        data = f.encode(commit)
+        self.in_flight = data
+        self.unread.append(data)
+        sent = self.clock.boot_ns()
+        seq = await self._append(data)
+        self.in_flight = b""
+        self.expected, self.number, self.last_at_ns, self.acked_boot_ns = seq, self.number + 1, at_ns, sent
+        return seq
+
+    async def _append(self, data: bytes) -> int:
+        began, pause_s = self.clock.boot_ns(), RETRY_FIRST_S
+        while True:
+            try:
+                return await self.log.append(self.subject, data, self.expected)
+            except (AppendRefused, AppendUnknown):
+                last = await self._last(began)
+            if last is not None and last.seq > self.expected:
+                if last.data == data:
+                    return last.seq
+                raise Fenced(f"another process writes {self.subject}: commit {last.seq} is not ours")
+            await self._pause(began, pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _last(self, began: int) -> Entry | None:
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await self.log.last(self.subject)
+            except Unavailable:
+                await self._pause(began, pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _pause(self, began: int, pause_s: float) -> None:
+        if self.clock.boot_ns() - began > APPEND_BUDGET_S * 1e9:
+            raise Unavailable(f"the log did not take a commit on {self.subject} for {APPEND_BUDGET_S:.0f} s: are its servers up?")
+        await asyncio.sleep(pause_s)
