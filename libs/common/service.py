@@ -8,13 +8,19 @@ code; a supervisor starts the process again, which replays.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Final, Protocol
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, NoReturn, Protocol
+
+import uvloop
 
 from libs.common import facts as f
-from libs.common.errors import Corrupt
+from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.log import Entry, Log
+from libs.common.settings import Settings
+from libs.common.settings import read as read_settings
 from libs.common.writer import Writer
 
 # How often a core is asked although nothing happened: time limits, silence, start limits.
@@ -142,3 +148,38 @@ class Shell:
         self.ahead -= len(facts)
         if not future.cancelled():
             self.voice.acknowledged(future.result(), facts)
+
+
+def run(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]]) -> NoReturn:
+    """A service process's whole life: settings, logging, signals, `main(settings, stop)`, one clear line and an exit code.
+
+    SIGTERM and SIGINT set `stop`; `main` then ends what it owns and returns (exit 0). A MusterError ends the process with its own code, a bug
+    with 70 and a traceback: the process that watches this one starts it again, and it replays.
+    """
+    try:
+        settings = read_settings()
+        logging.basicConfig(level=settings.log_level, format=f"%(asctime)s {name} %(levelname)s %(message)s", stream=sys.stderr)
+        uvloop.run(_until_stopped(main, settings))
+    except BaseException as error:
+        sys.exit(_exit_code(name, error))
+    sys.exit(0)
+
+
+async def _until_stopped(main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]], settings: Settings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await main(settings, stop)
+
+
+def _exit_code(name: str, error: BaseException) -> int:
+    """The one line that a person needs, and the code; of a group the first known cause counts."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, MusterError):
+        logger.error("%s stops: %s", name, error)
+        return error.exit_code
+    if isinstance(error, SystemExit):
+        return int(error.code or 0)
+    logger.error("%s stops by a bug", name, exc_info=error)
+    return 70

@@ -1,0 +1,106 @@
+"""Every process's settings: environment variables MUSTER_*, each with a default that runs on a laptop.
+
+One table for all services; docs/settings.md is generated from it and tests/test_docs.py holds that none is missing. What both ends of a lease must
+agree on is a fact (`Timing` in ClusterConfigured), not a setting: the MUSTER_*_MS values here only fill the first such fact.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from libs.common.errors import Refused
+
+PREFIX = "MUSTER_"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The environment variable of a field is its upper-case name with MUSTER_ before it; `help_of` gives its meaning."""
+
+    nats: str = "nats://127.0.0.1:4222"
+    nkey_seed_file: str = ""
+    state: str = ".muster"
+    instance: str = "a"
+    cluster_id: str = "local"
+    stream_replicas: int = 1
+    stream_bytes: int = 8 << 30
+    heartbeat_ms: int = 1_000
+    lease_ms: int = 13_000
+    margin_ms: int = 1_500
+    term_ms: int = 3_000
+    stop_lease_ms: int = 600_000
+    gateway_host: str = "127.0.0.1"
+    gateway_port: int = 8080
+    api_keys_file: str = ""
+    audit_url: str = ""
+    node_id: str = ""
+    node_address: str = "127.0.0.1"
+    simulated_gpus: int = 8
+    simulated_model: str = "Simulated H100"
+    simulated_memory_gib: int = 80
+    log_level: str = "INFO"
+
+    @property
+    def servers(self) -> list[str]:
+        return [server.strip() for server in self.nats.split(",") if server.strip()]
+
+    @property
+    def nkey_seed(self) -> bytes | None:
+        """The process's own seed; None when no file is named (a server without authentication: tests)."""
+        return Path(self.nkey_seed_file).read_bytes().strip() if self.nkey_seed_file else None
+
+    @property
+    def audit_database(self) -> str:
+        """The archive's SQLAlchemy URL; an SQLite file in the state directory unless MUSTER_AUDIT_URL says otherwise."""
+        return self.audit_url or f"sqlite:///{Path(self.state).resolve() / 'audit.db'}"
+
+
+HELP = {
+    "nats": "NATS servers, comma-separated",
+    "nkey_seed_file": "file with this process's nkey seed (mode 0600)",
+    "state": "directory for this process's own files",
+    "instance": "gateway instance id: one live writer each",
+    "cluster_id": "name of the cluster, recorded once",
+    "stream_replicas": "replicas of the log: 1 embedded, 3 in a cluster",
+    "stream_bytes": "bound of the log in bytes; submissions are refused at 80 %",
+    "heartbeat_ms": "first ClusterConfigured: how often an agent reports",
+    "lease_ms": "first ClusterConfigured: how long a node may run on unheard",
+    "margin_ms": "first ClusterConfigured: added silence before a node is lost",
+    "term_ms": "first ClusterConfigured: how long a scheduler's leadership write counts",
+    "stop_lease_ms": "lease that a planned stop leaves behind",
+    "gateway_host": "address that the gateway listens on",
+    "gateway_port": "port that the gateway listens on",
+    "api_keys_file": "file of accepted API keys as SHA-256 hex, one a line; empty accepts none",
+    "audit_url": "archive database (SQLAlchemy URL); default SQLite in the state directory",
+    "node_id": "this node's name, [a-z0-9-]{1,63}",
+    "node_address": "address under which other nodes reach this one (MASTER_ADDR)",
+    "simulated_gpus": "simulated devices of this agent",
+    "simulated_model": "their model name",
+    "simulated_memory_gib": "their memory each",
+    "log_level": "DEBUG, INFO, WARNING or ERROR",
+}
+
+
+def read(environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of this process. Raises Refused naming a variable that cannot be read as what it must be."""
+    values = {}
+    for field in msgspec.structs.fields(Settings):
+        text = environ.get(PREFIX + field.name.upper())
+        if text is not None:
+            values[field.name] = _parse(field.name, text, field.type)
+    return Settings(**values)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The other way round: what to put into a child's environment."""
+    return {PREFIX + name.upper(): str(value) for name, value in msgspec.structs.asdict(settings).items()}
+
+
+def _parse(name: str, text: str, kind: object) -> str | int:
+    if kind is not int:
+        return text
+    try:
+        return int(text)
+    except ValueError as error:
+        raise Refused(f"{PREFIX}{name.upper()}={text!r} must be a whole number") from error
