@@ -153,8 +153,8 @@ class Shell:
 def run(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]]) -> NoReturn:
     """A service process's whole life: settings, logging, signals, `main(settings, stop)`, one clear line and an exit code.
 
-    SIGTERM and SIGINT set `stop`; `main` then ends what it owns and returns (exit 0). A MusterError ends the process with its own code, a bug
-    with 70 and a traceback: the process that watches this one starts it again, and it replays.
+    SIGTERM and SIGINT set `stop`; `main` then ends what it owns and returns (exit 0). A MusterError ends the process with
+    its own code, a bug with 70 and a traceback: the process that watches this one starts it again, and it replays.
     """
     try:
         settings = read_settings()

@@ -1,7 +1,8 @@
 """Every process's settings: environment variables MUSTER_*, each with a default that runs on a laptop.
 
-One table for all services; docs/settings.md is generated from it and tests/test_docs.py holds that none is missing. What both ends of a lease must
-agree on is a fact (`Timing` in ClusterConfigured), not a setting: the MUSTER_*_MS values here only fill the first such fact.
+One table for all services; docs/settings.md is generated from it and tests/test_docs.py holds that none is missing.
+What both ends of a lease must agree on is a fact (`Timing` in ClusterConfigured), not a setting: the MUSTER_*_MS values
+here only fill the first such fact.
 """
 
 import os
@@ -84,12 +85,12 @@ HELP = {
 
 def read(environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings of this process. Raises Refused naming a variable that cannot be read as what it must be."""
-    values = {}
+    values: dict[str, str | int] = {}
     for field in msgspec.structs.fields(Settings):
         text = environ.get(PREFIX + field.name.upper())
         if text is not None:
             values[field.name] = _parse(field.name, text, field.type)
-    return Settings(**values)
+    return msgspec.convert(values, Settings)
 
 
 def environment(settings: Settings) -> dict[str, str]:
