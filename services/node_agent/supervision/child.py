@@ -1,0 +1,123 @@
+"""Forks the job's main process and holds it at a gate until its supervisor may let it go.
+
+The child dies with its supervisor (PR_SET_PDEATHSIG), has its own session, and starts with default signal dispositions and an empty
+mask whatever its ancestors ignored. A failure before exec comes back through a pipe that a successful exec closes.
+"""
+
+import errno
+import os
+import signal
+import struct
+from typing import NamedTuple, NoReturn
+
+from services.node_agent.supervision.order import Order
+from services.node_agent.supervision.processes import PR_SET_PDEATHSIG, prctl
+
+DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+FAILURE = struct.Struct("<BI")
+STAGE_SETUP, STAGE_WORKDIR, STAGE_EXEC = 0, 1, 2
+EXIT_WORKDIR, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND = 125, 126, 127
+# What Python or the supervisor changes; everything else was reset when the zygote began.
+CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
+
+
+class Child(NamedTuple):
+    """The supervisor's ends. `stdin` is -1 without a pipe. One byte to `gate` lets the child go; closing it ends the child."""
+
+    pid: int
+    stdout: int
+    stderr: int
+    stdin: int
+    gate: int
+    status: int
+
+
+class _Ends(NamedTuple):
+    stdin: int
+    stdout: int
+    stderr: int
+    gate: int
+    status: int
+
+
+def fork_child(order: Order) -> Child:
+    """Raises OSError when the machine has no room for another process. The ends that are read are non-blocking."""
+    stdout_read, stdout_write = os.pipe2(os.O_CLOEXEC)
+    stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
+    gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
+    status_read, status_write = os.pipe2(os.O_CLOEXEC)
+    stdin_read, stdin_write = os.pipe2(os.O_CLOEXEC) if order["stdin"] else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+    ours = [stdout_read, stderr_read, status_read, gate_write, *([stdin_write] if order["stdin"] else [])]
+    ends = _Ends(stdin_read, stdout_write, stderr_write, gate_read, status_write)
+    supervisor_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become(order, ends, gate_write, supervisor_pid)
+    for descriptor in ends:
+        os.close(descriptor)
+    for descriptor in ours:
+        os.set_blocking(descriptor, False)
+    return Child(pid, stdout_read, stderr_read, stdin_write, gate_write, status_read)
+
+
+def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
+    """The exit code and a sentence for what the child reported before exec."""
+    stage, number = FAILURE.unpack(raw)
+    name, why = order["argv"][0], os.strerror(number)
+    if stage == STAGE_WORKDIR:
+        missing = "does not exist" if number == errno.ENOENT else f"cannot be entered ({why})"
+        return EXIT_WORKDIR, f"the working directory {order['workdir']} {missing}"
+    if stage == STAGE_SETUP:
+        return EXIT_NOT_EXECUTABLE, f"the process could not be set up: {why}"
+    if number != errno.ENOENT:
+        return EXIT_NOT_EXECUTABLE, f"the command {name} cannot be executed: {why}"
+    if os.path.exists(os.path.join(order["workdir"], name)) and "/" in name:
+        return EXIT_NOT_FOUND, f"the interpreter of {name} was not found"
+    where = "" if "/" in name else f" in PATH={order['env'].get('PATH', DEFAULT_PATH)}"
+    return EXIT_NOT_FOUND, f"the command {name} was not found{where}"
+
+
+def _become(order: Order, ends: _Ends, gate_write: int, supervisor_pid: int) -> NoReturn:
+    """Never returns to the supervisor's code, whatever happens."""
+    stage = STAGE_SETUP
+    try:
+        _set_up(ends, gate_write, supervisor_pid)
+        if os.read(ends.gate, 1):
+            stage = STAGE_WORKDIR
+            os.chdir(order["workdir"])
+            stage = STAGE_EXEC
+            _execute(order["argv"], order["env"])
+    except OSError as error:
+        os.write(ends.status, FAILURE.pack(stage, error.errno or errno.EINVAL))
+    finally:
+        os._exit(EXIT_NOT_FOUND)
+
+
+def _set_up(ends: _Ends, gate_write: int, supervisor_pid: int) -> None:
+    signal.set_wakeup_fd(-1)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor_pid:  # it died before the line above took effect
+        os._exit(EXIT_NOT_FOUND)
+    os.close(gate_write)  # or the gate would not open when the supervisor dies
+    os.setsid()
+    for number in CHANGED_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(ends.stdin, 0)
+    os.dup2(ends.stdout, 1)
+    os.dup2(ends.stderr, 2)
+
+
+def _execute(argv: list[str], env: dict[str, str]) -> None:
+    """Returns never, or raises the most telling OSError. os.execvpe would import modules in the child, so the search is here."""
+    name = argv[0]
+    if "/" in name:
+        os.execve(name, argv, env)
+    denied: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for folder in env.get("PATH", DEFAULT_PATH).split(":"):
+        try:
+            os.execve(f"{folder or '.'}/{name}", argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            denied = error
+    raise denied

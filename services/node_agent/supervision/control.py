@@ -1,0 +1,125 @@
+"""The control socket of one supervisor: newline-delimited JSON requests, one reply line each, several connections.
+
+It is bound as `control.sock` in the job directory, whose path may be longer than a socket address. A client opens the directory
+(O_PATH) as descriptor N and connects to `/proc/self/fd/N/control.sock`. Its client is `control_client.py`.
+"""
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from services.node_agent.supervision.poll_loop import READ, PollLoop
+
+MAX_CONNECTIONS = 16
+MAX_LINE_BYTES = 1024 * 1024
+READ_BYTES = 65_536
+
+Request = dict[str, Any]
+Answer = Callable[[Request], dict[str, Any] | None]
+
+
+class Control:
+    """`answer` returns None for "not yet": the request is kept, and asked again by `retry`. It raises ValueError for a bad one."""
+
+    def __init__(self, loop: PollLoop, path: str, answer: Answer) -> None:
+        self._loop = loop
+        self._answer = answer
+        self._connections: dict[int, _Connection] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listener.bind(path)
+        self._listener.listen(MAX_CONNECTIONS)
+        loop.watch(self._listener.fileno(), READ, self._accept)
+
+    def retry(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.proceed()
+
+    def close(self) -> None:
+        self._loop.unwatch(self._listener.fileno())
+        self._listener.close()
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            accepted, _ = self._listener.accept()
+            accepted.setblocking(False)
+            if len(self._connections) >= MAX_CONNECTIONS:
+                accepted.close()
+                return
+            self._connections[accepted.fileno()] = _Connection(self._loop, accepted, self._answer, self._connections)
+
+
+class _Connection:
+    def __init__(self, loop: PollLoop, peer: socket.socket, answer: Answer, siblings: "dict[int, _Connection]") -> None:
+        self._loop = loop
+        self._peer = peer
+        self._answer = answer
+        self._siblings = siblings
+        self._buffer = bytearray()
+        self._pending: Request | None = None
+        loop.watch(peer.fileno(), READ, self._readable)
+
+    def close(self) -> None:
+        if self._peer.fileno() >= 0:
+            self._loop.unwatch(self._peer.fileno())
+            self._siblings.pop(self._peer.fileno(), None)
+            self._peer.close()
+
+    def proceed(self) -> None:
+        """Answers the request that waits, then the lines behind it, until one must wait or none is left."""
+        while self._peer.fileno() >= 0:
+            if self._pending is not None and not self._settle(self._pending):
+                return
+            line, found, rest = self._buffer.partition(b"\n")
+            if not found:
+                return
+            self._buffer = rest
+            self._pending = self._parse(bytes(line))
+
+    def _readable(self) -> None:
+        try:
+            data = self._peer.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        self._buffer += data
+        if not data or len(self._buffer) > MAX_LINE_BYTES:
+            self.close()
+            return
+        self.proceed()
+
+    def _parse(self, line: bytes) -> Request | None:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            self._send({"error": f"not JSON: {error}"})
+            return None
+        if not isinstance(request, dict):
+            self._send({"error": "a request is a JSON object with an op"})
+            return None
+        return request
+
+    def _settle(self, request: Request) -> bool:
+        try:
+            reply = self._answer(request)
+        except ValueError as error:
+            reply = {"error": str(error)}
+        if reply is None:
+            return False
+        self._pending = None
+        self._send(reply)
+        return True
+
+    def _send(self, reply: dict[str, Any]) -> None:
+        """A client that does not read its replies is let go."""
+        body = json.dumps(reply).encode() + b"\n"
+        try:
+            complete = self._peer.send(body) == len(body)
+        except OSError:
+            complete = False
+        if not complete:
+            self.close()

@@ -1,0 +1,48 @@
+"""The agent's side of a supervisor's control socket (`control.py`): one connection per request."""
+
+import asyncio
+import contextlib
+import json
+import os
+from typing import Any
+
+from libs.common.errors import Refused
+from services.node_agent.supervision.records import CONTROL
+
+
+class NotListening(Exception):
+    """The supervisor does not listen yet, listens no more, or has too many connections waiting."""
+
+
+async def ask(job_dir: str, request: dict[str, Any], timeout_s: float | None) -> dict[str, Any] | None:
+    """The reply, or None when the supervisor ended over it or did not answer in time. Raises Refused for a bad request."""
+    body = json.dumps(request).encode() + b"\n"
+    try:
+        async with asyncio.timeout(timeout_s):
+            line = await _exchange(job_dir, body)
+    except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+        raise NotListening from None
+    except (TimeoutError, ConnectionError):
+        return None
+    if not line:
+        return None
+    reply: dict[str, Any] = json.loads(line)
+    if "error" in reply:
+        raise Refused(f"the supervisor of {os.path.basename(job_dir)} refused {request.get('op')}: {reply['error']}")
+    return reply
+
+
+async def _exchange(job_dir: str, body: bytes) -> bytes:
+    folder = os.open(job_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{CONTROL}")
+    finally:
+        os.close(folder)
+    try:
+        writer.write(body)
+        await writer.drain()
+        return await reader.readline()
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()

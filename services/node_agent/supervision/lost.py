@@ -1,0 +1,125 @@
+"""Ends what is left of a job whose supervisor was killed, and says so in the exit record.
+
+The main process died with the supervisor; its descendants may not have. They are found by the main process's start time, by its
+session and process group, and by MUSTER_JOB_DIR in their environment, which names this attempt on this agent and no other.
+"""
+
+import os
+import signal
+import time
+
+from services.node_agent.supervision import output, processes, records
+from services.node_agent.supervision.records import ExitRecord, Identity, Leftover
+
+JOB_DIR_VARIABLE = "MUSTER_JOB_DIR"
+SETTLE_TRIES = 3
+SWEEPS = 500
+SWEEP_AGAIN_S = 0.02
+CRASH_BYTES = 4096
+
+NOT_STARTED = "not_started"
+SUPERVISOR_LOST = "supervisor_lost"
+
+
+def settle(job_dir: str, job_id: str, attempt: int, rank: int, why: str) -> tuple[Identity | None, ExitRecord | None]:
+    """The identity of the living supervisor, or the exit record, which is made when there is none. `why` explains an attempt
+    that nobody claimed. Blocks for up to ten seconds when processes must be ended."""
+    for _ in range(SETTLE_TRIES):
+        record, identity = records.read_exit(job_dir), records.read_identity(job_dir)
+        if record is None and identity is None:
+            record = end_unclaimed(job_dir, job_id, attempt, rank, why)
+        elif record is None and identity is not None:
+            if supervisor_is_living(identity):
+                return identity, None
+            record = records.read_exit(job_dir) or end_lost(job_dir, identity)  # it may have ended since the first look
+        if record is not None:
+            return None, record
+    return None, end_lost(job_dir, _nobody(job_id, attempt, rank))  # a power cut tore the identity
+
+
+def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
+    """Blocks until nothing is left, ten seconds at most. The caller has made sure that the supervisor is dead."""
+    left = _sweep(job_dir, identity)
+    record = records.unexecuted(identity, SUPERVISOR_LOST, _explain(job_dir), time.time_ns())
+    record["executed"] = identity["job_pid"] > 0
+    record["leftovers"] = [Leftover(pid=pid, command=processes.command(pid)) for pid in left]
+    record["clean"] = not left
+    record["duration_ns"] = max(0, record["ended_ns"] - record["started_ns"])
+    for stream in ("stdout", "stderr"):
+        record[f"{stream}_bytes"] = _stored(job_dir, stream)  # type: ignore[literal-required]
+    records.write_exit(job_dir, record)
+    return record
+
+
+def end_unclaimed(job_dir: str, job_id: str, attempt: int, rank: int, detail: str) -> ExitRecord | None:
+    """Gives a start up for good: whatever supervisor comes late will find the attempt taken. None: one has taken it already."""
+    nobody = _nobody(job_id, attempt, rank)
+    if not records.claim(job_dir, nobody):
+        return None
+    record = records.unexecuted(nobody, NOT_STARTED, detail, time.time_ns())
+    records.write_exit(job_dir, record)
+    return record
+
+
+def _nobody(job_id: str, attempt: int, rank: int) -> Identity:
+    return Identity(
+        job_id=job_id,
+        attempt=attempt,
+        rank=rank,
+        pid=0,
+        start_ticks=0,
+        job_pid=0,
+        job_start_ticks=0,
+        boot_id=processes.boot_id(),
+        started_ns=time.time_ns(),
+    )
+
+
+def supervisor_is_living(identity: Identity) -> bool:
+    """By number, start time and boot, never by the number alone."""
+    return identity["boot_id"] == processes.boot_id() and processes.is_living(identity["pid"], identity["start_ticks"])
+
+
+def _sweep(job_dir: str, identity: Identity) -> list[int]:
+    """What is still there after SIGKILL was sent again and again."""
+    if identity["boot_id"] != processes.boot_id():
+        return []
+    mark = os.fsencode(f"{JOB_DIR_VARIABLE}={job_dir}")
+    left: list[int] = []
+    for _ in range(SWEEPS):
+        left = [pid for pid in processes.all_pids() if _belongs(pid, mark, identity)]
+        if not left:
+            break
+        processes.send(left, signal.SIGKILL)
+        time.sleep(SWEEP_AGAIN_S)
+    return left
+
+
+def _belongs(pid: int, mark: bytes, identity: Identity) -> bool:
+    """A zombie holds nothing any more. A session of the same number that began before the job is a stranger's."""
+    found = processes.process(pid)
+    if found is None or found.state in "ZX" or found.start_ticks < identity["job_start_ticks"] or pid == os.getpid():
+        return False
+    if pid == identity["job_pid"]:
+        return found.start_ticks == identity["job_start_ticks"]
+    in_session = identity["job_pid"] > 0 and identity["job_pid"] in (found.session, found.group) and not _reused(identity)
+    return in_session or processes.environment_holds(pid, [mark])
+
+
+def _reused(identity: Identity) -> bool:
+    leader = processes.process(identity["job_pid"])
+    return leader is not None and leader.start_ticks != identity["job_start_ticks"]
+
+
+def _explain(job_dir: str) -> str:
+    try:
+        with open(f"{job_dir}/{records.CRASH}") as file:
+            lines = file.read(CRASH_BYTES).strip().splitlines()
+    except OSError:
+        lines = []
+    why = f"it failed: {lines[-1]}" if lines else "it was killed, or the machine restarted"
+    return f"the job's supervisor ended without recording an exit ({why}); the job was ended with it"
+
+
+def _stored(job_dir: str, stream: str) -> int:
+    return output.tail(job_dir, stream, 0).offset

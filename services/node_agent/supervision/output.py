@@ -1,0 +1,115 @@
+"""Reads a job's output back by absolute offset, while the supervisor (`pump.py`) writes and rotates it, or long after.
+
+A reader never waits: it opens both segments, and keeps what it opened only if the index did not change meanwhile; open files stay
+readable when they are renamed or removed. Tests: tests/unit/test_output_segments.py.
+"""
+
+import contextlib
+import os
+from typing import NamedTuple
+
+from services.node_agent.supervision import records
+from services.node_agent.supervision.pump import INDEX
+
+OPEN_TRIES = 50
+
+
+class Piece(NamedTuple):
+    """`offset` is that of the first byte of `data`; `end` means that no byte will ever follow."""
+
+    offset: int
+    data: bytes
+    end: bool
+
+
+class _Segments(NamedTuple):
+    """Open descriptors, -1 where there is none, and the offsets at which they begin and end."""
+
+    previous: int
+    current: int
+    first: int
+    boundary: int
+    last: int
+
+
+def read(job_dir: str, stream: str, offset: int, max_bytes: int) -> Piece:
+    """From `offset`, or from the oldest byte still held when that is gone. Raises FileNotFoundError for an unknown job."""
+    os.stat(job_dir)
+    ended = records.read_exit(job_dir) is not None  # asked first: what is read after it is complete
+    segments = _open_segments(job_dir, stream)
+    try:
+        begin = min(max(offset, segments.first), segments.last)
+        data = _bytes(segments, begin, max_bytes)
+        return Piece(begin, data, ended and begin + len(data) >= segments.last)
+    finally:
+        _close(segments)
+
+
+def tail(job_dir: str, stream: str, max_bytes: int) -> Piece:
+    """The last bytes stored so far."""
+    segments = _open_segments(job_dir, stream)
+    _close(segments)
+    return read(job_dir, stream, max(0, segments.last - max_bytes), max_bytes)
+
+
+def _bytes(segments: _Segments, begin: int, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    if segments.previous >= 0 and begin < segments.boundary:
+        wanted = min(max_bytes, segments.boundary - begin)
+        parts.append(os.pread(segments.previous, wanted, begin - segments.first))
+        max_bytes -= wanted
+        begin = segments.boundary
+    if segments.current >= 0 and max_bytes > 0:
+        parts.append(os.pread(segments.current, max_bytes, begin - segments.boundary))
+    return b"".join(parts)
+
+
+def _open_segments(job_dir: str, stream: str) -> _Segments:
+    for _ in range(OPEN_TRIES):
+        before = _index(job_dir, stream)
+        current, previous = _open(f"{job_dir}/{stream}.log"), _open(f"{job_dir}/{stream}.log.1")
+        if before[0] % 2 == 0 and _index(job_dir, stream) == before:
+            return _placed(previous, current, before[1])
+        for descriptor in (current, previous):
+            if descriptor >= 0:
+                os.close(descriptor)
+    return _open_half_rotated(job_dir, stream)
+
+
+def _open_half_rotated(job_dir: str, stream: str) -> _Segments:
+    """The supervisor died in the middle of a rotation. The index already names the boundary; a current segment that still holds
+    bytes is the one that ends there."""
+    boundary = _index(job_dir, stream)[1]
+    current, previous = _open(f"{job_dir}/{stream}.log"), _open(f"{job_dir}/{stream}.log.1")
+    return _placed(previous, current, boundary - _size(current))
+
+
+def _placed(previous: int, current: int, boundary: int) -> _Segments:
+    return _Segments(previous, current, boundary - _size(previous), boundary, boundary + _size(current))
+
+
+def _index(job_dir: str, stream: str) -> tuple[int, int]:
+    try:
+        with open(f"{job_dir}/{stream}.index", "rb") as file:
+            raw = file.read(INDEX.size)
+    except FileNotFoundError:
+        return (0, 0)
+    return INDEX.unpack(raw) if len(raw) == INDEX.size else (0, 0)  # created, and nothing renamed yet
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+
+
+def _size(descriptor: int) -> int:
+    return os.fstat(descriptor).st_size if descriptor >= 0 else 0
+
+
+def _close(segments: _Segments) -> None:
+    for descriptor in (segments.previous, segments.current):
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

@@ -1,0 +1,149 @@
+"""What /proc says about processes, and the few things done to them. Linux only, standard library only.
+
+A process is known by its number *and* its start time, never by the number alone: numbers are used again. A list of children read
+from /proc can miss one while siblings exit, so whoever sweeps asks again until nothing is left.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+MAX_COMMAND_CHARS = 120
+MAX_STAT_BYTES = 4096
+MAX_READ_BYTES = 4 * 1024 * 1024
+GONE = (FileNotFoundError, ProcessLookupError)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat, as far as it matters here. `start_ticks` counts clock ticks since boot."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+
+
+def prctl(option: int, value: int) -> None:
+    """Raises OSError when the kernel refuses."""
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+
+
+def boot_id() -> str:
+    """Names this boot of the machine."""
+    return _read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
+
+
+def process(pid: int) -> Process | None:
+    """None when there is no such process. A zombie is there, in state Z."""
+    try:
+        raw = _read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
+    except GONE:
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def is_living(pid: int, start_ticks: int) -> bool:
+    """True for this very process, running or stopped; a zombie is dead."""
+    found = process(pid) if pid > 0 else None
+    return found is not None and found.start_ticks == start_ticks and found.state not in "ZX"
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children(pid: int) -> list[int]:
+    """The children of every thread of a process, zombies included."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children", MAX_READ_BYTES).split())
+    except GONE:
+        return found if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _children_by_scan(pid)
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything below a process, parents before children."""
+    found: list[int] = []
+    waiting = children(pid)
+    while waiting:
+        child = waiting.pop(0)
+        found.append(child)
+        waiting += children(child)
+    return found
+
+
+def command(pid: int) -> str:
+    """The command line for people, cut to MAX_COMMAND_CHARS; its short name in brackets when it has none."""
+    try:
+        line = _read(f"/proc/{pid}/cmdline", MAX_STAT_BYTES).replace(b"\0", b" ").strip()
+        name = line or b"[" + _read(f"/proc/{pid}/comm", MAX_STAT_BYTES).strip() + b"]"
+    except GONE:
+        return ""
+    return name.decode(errors="replace")[:MAX_COMMAND_CHARS]
+
+
+def environment_holds(pid: int, wanted: Iterable[bytes]) -> bool:
+    """Whether the process was started with all of these NAME=value pairs. One whose environment may not be read holds none."""
+    try:
+        pairs = set(_read(f"/proc/{pid}/environ", MAX_READ_BYTES).split(b"\0"))
+    except OSError:
+        return False
+    return all(pair in pairs for pair in wanted)
+
+
+def send(pids: Iterable[int], number: int) -> int:
+    """Signals each; one that is gone or not ours is passed over. Returns how many were reached."""
+    reached = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+        reached += 1
+    return reached
+
+
+def kill_below(pid: int, spare: Iterable[int] = ()) -> list[int]:
+    """SIGKILL to every descendant of a process, except the trees of its children named in `spare`; says whom it found."""
+    spared = set(spare)
+    found = [child for child in children(pid) if child not in spared]
+    for child in list(found):
+        found += descendants(child)
+    send(found, signal.SIGKILL)
+    return found
+
+
+def boottime_ns() -> int:
+    """The clock of leases: it never goes back and counts suspend."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    """For kernels without /proc/PID/task/TID/children."""
+    found = [process(other) for other in all_pids()]
+    return [other.pid for other in found if other is not None and other.parent == pid]
+
+
+def _read(path: str, limit: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(descriptor, limit)]
+        while parts[-1] and len(parts[-1]) >= 4096 and sum(map(len, parts)) < limit:
+            parts.append(os.read(descriptor, limit))
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)

@@ -1,0 +1,62 @@
+"""Feeds a job's standard input from a bounded buffer, by offset, so that a repeated request changes nothing."""
+
+import os
+from collections.abc import Callable
+
+from services.node_agent.supervision.poll_loop import WRITE, PollLoop
+
+MAX_BUFFER_BYTES = 256 * 1024
+WRITE_BYTES = 65_536
+
+
+class StdinFeed:
+    """`next_offset` is the first byte not taken yet. `closed`: the job, or an end of file, has closed the stream."""
+
+    def __init__(self, loop: PollLoop, descriptor: int, drained: Callable[[], None]) -> None:
+        self.next_offset = 0
+        self.closed = descriptor < 0
+        self._loop = loop
+        self._descriptor = descriptor
+        self._drained = drained
+        self._buffer = bytearray()
+        self._ending = False
+
+    def offer(self, offset: int, data: bytes, eof: bool) -> bool:
+        """Takes what is new and what there is room for. False: not all was taken; offer the same again once drained."""
+        assert offset <= self.next_offset, "the caller has refused gaps"
+        if not self._ending:
+            fresh = data[self.next_offset - offset :]
+            taken = fresh[: MAX_BUFFER_BYTES - len(self._buffer)]
+            self._buffer += taken
+            self.next_offset += len(taken)
+            self._ending = eof and self.next_offset == offset + len(data)
+            self._write()
+        return self.closed or self._ending or self.next_offset >= offset + len(data)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.unwatch(self._descriptor)
+            os.close(self._descriptor)
+        self._descriptor = -1
+        self.closed = True
+        self._buffer.clear()
+
+    def _write(self) -> None:
+        """Until the pipe is full; then the loop calls again."""
+        while self._buffer and not self.closed:
+            try:
+                written = os.write(self._descriptor, self._buffer[:WRITE_BYTES])
+            except BlockingIOError:
+                self._loop.watch(self._descriptor, WRITE, self._resume)
+                return
+            except BrokenPipeError:
+                self.close()
+                return
+            del self._buffer[:written]
+        self._loop.unwatch(self._descriptor)
+        if self._ending:
+            self.close()
+
+    def _resume(self) -> None:
+        self._write()
+        self._drained()

@@ -1,0 +1,278 @@
+"""The supervisor of one job: starts it, keeps its output, ends it, and records the end before it tells anyone.
+
+It needs nobody alive, neither agent nor zygote. It is the subreaper of everything that the job leaves behind; when it dies, the
+job's main process dies with it (PR_SET_PDEATHSIG), and the agent sweeps the rest (`lost.py`). How a job is ended is `ending.py`.
+Tests: tests/integration/test_supervision_*.py.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import time
+import traceback
+from types import FrameType
+from typing import Any, NoReturn
+
+from services.node_agent.supervision import child, lease, processes, records
+from services.node_agent.supervision.control import Control
+from services.node_agent.supervision.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
+from services.node_agent.supervision.order import Order
+from services.node_agent.supervision.poll_loop import READ, PollLoop
+from services.node_agent.supervision.pump import Pump
+from services.node_agent.supervision.records import ExitRecord, Identity, Leftover
+from services.node_agent.supervision.requests import Requests
+from services.node_agent.supervision.stdin_feed import StdinFeed
+
+SHUTDOWN_GRACE_NS = 10 * NS_PER_S
+WAKE_BYTES = 4096
+CRASHED = 70
+
+
+def supervise(order: Order) -> NoReturn:
+    """The whole life of the forked process. A bug of its own is written down, and ends the job."""
+    status = CRASHED
+    try:
+        _enter(order["job_dir"])
+        _run(order)
+        status = 0
+    except BaseException:
+        with contextlib.suppress(OSError), open(f"{order['job_dir']}/{records.CRASH}", "a") as file:
+            traceback.print_exc(file=file)
+    finally:
+        if status:
+            processes.kill_below(os.getpid())
+        os._exit(status)
+
+
+def tell(agent_socket: str, message: dict[str, Any]) -> None:
+    """One datagram that nobody need receive. The folder is opened first: a socket's address has room for 107 bytes only."""
+    folder, _, name = agent_socket.rpartition("/")
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+        descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sender.sendto(json.dumps(message).encode(), f"/proc/self/fd/{descriptor}/{name}")
+        finally:
+            os.close(descriptor)
+
+
+def _enter(job_dir: str) -> None:
+    """Leaves the zygote behind: its session, its socket on descriptor 0, its directory."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 0)
+    os.close(null)
+    os.chdir(job_dir)
+    processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _run(order: Order) -> None:
+    deadline = _map_lease(order)
+    if lease_is_over(deadline, processes.boottime_ns()):
+        _refuse(order, LEASE_EXPIRED, None, "the node's lease had expired before the start: nothing was executed")
+        return
+    claimed = False
+    try:
+        records.allocate_exit(".")
+        supervision = Supervision(order, deadline)
+        claimed = records.claim(".", supervision.identity)
+        if not claimed:
+            return
+        supervision.listen()
+    except OSError as error:  # no room for a process, a descriptor or a file
+        detail = f"the supervisor could not set the job up: {error}"
+        _refuse(order, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
+        return
+    supervision.run()
+
+
+def _map_lease(order: Order) -> "memoryview[int] | None":
+    """A lease that cannot be read is an expired one."""
+    if order["ignore_lease"]:
+        return None
+    try:
+        return lease.map_deadline(order["lease_path"])
+    except (OSError, ValueError):
+        return memoryview(bytes(lease.DEADLINE_BYTES)).cast("Q")
+
+
+def _refuse(order: Order, reason: str, exit_code: int | None, detail: str, claimed: bool = False) -> None:
+    """Ends an attempt that never began, unless it belongs to someone else."""
+    identity = _identity(order, 0)
+    with contextlib.suppress(OSError):
+        if not claimed and not records.claim(".", identity):
+            return
+    record = records.unexecuted(identity, reason, detail, time.time_ns())
+    record["exit_code"] = exit_code
+    records.write_exit(".", record)
+    tell(order["agent_socket"], {"event": "exited", "job_id": order["job_id"], "attempt": order["attempt"]})
+
+
+def _identity(order: Order, job_pid: int) -> Identity:
+    me, job = processes.process(os.getpid()), processes.process(job_pid) if job_pid else None
+    assert me is not None
+    return Identity(
+        job_id=order["job_id"],
+        attempt=order["attempt"],
+        rank=order["rank"],
+        pid=me.pid,
+        start_ticks=me.start_ticks,
+        job_pid=job_pid,
+        job_start_ticks=job.start_ticks if job else 0,
+        boot_id=processes.boot_id(),
+        started_ns=time.time_ns(),
+    )
+
+
+class Supervision:
+    """Made with the child forked and waiting at its gate; `run` lets it go. `executed` once exec has succeeded."""
+
+    def __init__(self, order: Order, deadline: "memoryview[int] | None") -> None:
+        self._agent_socket = order["agent_socket"]
+        self._loop = PollLoop()
+        self._wakeups = self._listen_to_signals()
+        self._order = order
+        self._job = child.fork_child(order)
+        self._ending = Ending(self._job.pid, deadline)
+        limit = order["output_limit_bytes"]
+        self._stdout, self._stderr = Pump(self._job.stdout, "stdout", limit), Pump(self._job.stderr, "stderr", limit)
+        self._feed = StdinFeed(self._loop, self._job.stdin, lambda: self._control.retry())
+        self._began_ns = processes.boottime_ns()
+        self._main_status: int | None = None
+        self._failure: tuple[int, str] | None = None
+        self._childless = False
+        self._executed = False
+        self.identity = _identity(order, self._job.pid)
+
+    def listen(self) -> None:
+        """Raises OSError when the control socket cannot be made."""
+        self._control = Control(self._loop, records.CONTROL, Requests(self._ending, self._feed, self._status).answer)
+
+    def run(self) -> None:
+        for pump in (self._stdout, self._stderr):
+            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
+        self._loop.watch(self._job.status, READ, self._read_status)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._job.gate, b"\n")
+        os.close(self._job.gate)
+        now_ns = processes.boottime_ns()
+        while not self._over(now_ns):
+            self._loop.run_once(self._ending.sleep_ns(now_ns))
+            now_ns = processes.boottime_ns()
+            self._ending.enforce(now_ns)
+        self._finish()
+
+    def _over(self, now_ns: int) -> bool:
+        return self._childless or self._ending.given_up(now_ns)
+
+    # What wakes the loop.
+
+    def _listen_to_signals(self) -> int:
+        """SIGCHLD, and SIGTERM: the machine shuts down."""
+        wakeups, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, _noted)
+        self._loop.watch(wakeups, READ, self._signalled)
+        return wakeups
+
+    def _signalled(self) -> None:
+        if signal.SIGTERM in os.read(self._wakeups, WAKE_BYTES):
+            self._ending.stop(signal.SIGTERM, SHUTDOWN_GRACE_NS, processes.boottime_ns())
+        self._reap()
+
+    def _reap(self) -> None:
+        """Bounded by the number of zombies there are."""
+        main_ended = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless = True
+                break
+            if pid == 0:
+                break
+            if pid == self._job.pid:
+                self._main_status, main_ended = status, True
+        if main_ended and not self._childless:
+            self._ending.main_ended(processes.boottime_ns())
+
+    def _pump(self, pump: Pump) -> None:
+        descriptor = pump.fd
+        if not pump.pump() and pump.fd < 0:
+            self._loop.forget(descriptor)
+
+    def _read_status(self) -> None:
+        """The child reports a failure before exec, or exec closes the pipe."""
+        raw = os.read(self._job.status, child.FAILURE.size)
+        self._loop.unwatch(self._job.status)
+        os.close(self._job.status)
+        self._job = self._job._replace(status=-1)
+        if raw:
+            self._failure = child.explain_failure(raw, self._order)
+            return
+        self._executed = True
+        self._tell("started")
+
+    def _status(self) -> dict[str, Any]:
+        state = "ending" if self._main_status is not None else "stopping" if self._ending.reason else "running"
+        return {
+            "state": state if self._executed else "starting",
+            "executed": self._executed,
+            "job_pid": self._job.pid,
+            "stdout_bytes": self._stdout.stored,
+            "stderr_bytes": self._stderr.stored,
+            "dropped_bytes": self._stdout.dropped + self._stderr.dropped,
+            "stdin_next": self._feed.next_offset,
+        }
+
+    def _tell(self, event: str) -> None:
+        tell(self._agent_socket, {"event": event, "job_id": self.identity["job_id"], "attempt": self.identity["attempt"]})
+
+    # The end.
+
+    def _finish(self) -> None:
+        """The record first; whoever hears of the end finds it on disk."""
+        if self._job.status >= 0:
+            self._read_status()
+        for pump in (self._stdout, self._stderr):
+            pump.drain()
+        left = [] if self._childless else processes.descendants(os.getpid())
+        records.write_exit(".", self._record([Leftover(pid=pid, command=processes.command(pid)) for pid in left]))
+        self._tell("exited")
+
+    def _record(self, leftovers: list[Leftover]) -> ExitRecord:
+        record = records.unexecuted(self.identity, "exited", "", self.identity["started_ns"])
+        record["executed"] = self._executed
+        record["ended_ns"] = time.time_ns()
+        record["duration_ns"] = processes.boottime_ns() - self._began_ns
+        record["stdout_bytes"], record["stderr_bytes"] = self._stdout.stored, self._stderr.stored
+        record["dropped_bytes"] = self._stdout.dropped + self._stderr.dropped
+        record["leftovers"], record["clean"] = leftovers, not leftovers
+        self._explain(record)
+        return record
+
+    def _explain(self, record: ExitRecord) -> None:
+        status = self._main_status
+        if self._failure is not None:
+            record["reason"] = "exec_failed"
+            record["exit_code"], record["detail"] = self._failure
+            return
+        if status is None:
+            how = f"the main process {self._job.pid} could not be killed"
+        elif os.WIFSIGNALED(status):
+            record["signal"], record["reason"] = os.WTERMSIG(status), "signalled"
+            how = f"the main process was ended by signal {record['signal']}"
+        else:
+            record["exit_code"] = os.WEXITSTATUS(status)
+            how = f"the main process exited with {record['exit_code']}"
+        record["reason"] = self._ending.reason or record["reason"]
+        why = {"stopped": " after a stop was requested", LEASE_EXPIRED: " because the node's lease ran out"}.get(record["reason"], "")
+        rest = f"; {len(record['leftovers'])} processes could not be ended" if record["leftovers"] else ""
+        record["detail"] = how + why + rest
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """The wake-up descriptor carries the signal's number to the loop."""

@@ -1,0 +1,124 @@
+"""The agent's end of the zygote: spawns it, asks it, and spawns the next one when it dies, however it dies.
+
+Replies come in the order of the requests. A request that was in flight when the zygote died may or may not have forked a
+supervisor; asking again is safe, because only one supervisor can claim an attempt (`records.claim`).
+"""
+
+import asyncio
+import collections
+import contextlib
+import json
+import os
+import socket
+import subprocess  # nosec B404: the zygote is this package's own file
+import sys
+from typing import Any
+
+from services.node_agent.supervision import order, zygote
+
+TRIES = 5
+RESPAWN_FIRST_S = 0.02
+RESPAWN_MAX_S = 2.0
+SEND_BUFFER_BYTES = 4 * 1024 * 1024
+EXIT_WAIT_S = 5.0
+
+
+class ZygoteLost(Exception):
+    """It died before it answered; what was asked may have been done."""
+
+
+class ZygoteLink:
+    """`log_path` takes what the zygote and crashing supervisors print."""
+
+    def __init__(self, log_path: str) -> None:
+        self._log_path = log_path
+        self._replies: collections.deque[asyncio.Future[dict[str, Any]]] = collections.deque()
+        self._writer: asyncio.StreamWriter | None = None
+        self._ready = asyncio.Event()
+        self._closing = False
+        self.pid = 0
+
+    async def start(self) -> None:
+        await self._spawn()
+        self._running = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Lets the zygote go; supervisors live on."""
+        self._closing = True
+        self._running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._running
+        await self._let_go()
+
+    async def ask(self, frame: bytes) -> dict[str, Any]:
+        """Raises ZygoteLost when TRIES zygotes died over it, or the link is closed."""
+        for _ in range(TRIES):
+            if self._closing:
+                break
+            await self._ready.wait()
+            with contextlib.suppress(ZygoteLost):
+                return await self._ask_once(frame)
+        raise ZygoteLost(f"{TRIES} zygotes died before they answered; see {self._log_path}")
+
+    async def _ask_once(self, frame: bytes) -> dict[str, Any]:
+        assert self._writer is not None
+        reply: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._replies.append(reply)
+        self._writer.write(frame)
+        return await reply
+
+    async def _run(self) -> None:
+        """Reads replies until the zygote dies, then makes the next one; a zygote that dies at once is tried less and less often."""
+        delay_s = RESPAWN_FIRST_S
+        while True:
+            answered = await self._read_replies()
+            await self._let_go()
+            delay_s = RESPAWN_FIRST_S if answered else min(delay_s * 2, RESPAWN_MAX_S)
+            await asyncio.sleep(delay_s)
+            await self._spawn()
+
+    async def _read_replies(self) -> int:
+        answered = 0
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                size = int.from_bytes(await self._reader.readexactly(order.FRAME_PREFIX_BYTES), "big")
+                message = json.loads(await self._reader.readexactly(size))
+                answered += 1
+                waiting = self._replies.popleft()
+                if not waiting.done():
+                    waiting.set_result(message)
+        return answered
+
+    async def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            self._process = _run_zygote(theirs.fileno(), self._log_path)
+        self.pid = self._process.pid
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._ready.set()
+
+    async def _let_go(self) -> None:
+        self._ready.clear()
+        if self._writer is not None:
+            self._writer.close()
+        while self._replies:
+            waiting = self._replies.popleft()
+            if not waiting.done():
+                waiting.set_exception(ZygoteLost())
+        await asyncio.to_thread(self._await_exit)
+
+    def _await_exit(self) -> None:
+        """Its socket is closed, so it exits; one that hangs is killed."""
+        try:
+            self._process.wait(EXIT_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _run_zygote(descriptor: int, log_path: str) -> "subprocess.Popen[bytes]":
+    """Not waited for, and vfork(2) underneath: it costs the loop a millisecond."""
+    line = [sys.executable, "-I", "-S", "-X", "utf8", os.path.abspath(zygote.__file__)]
+    with open(log_path, "ab") as log:
+        return subprocess.Popen(line, stdin=descriptor, stdout=log, stderr=log, env={}, start_new_session=True)  # nosec B603
