@@ -24,7 +24,7 @@ class StdinFeed:
     def offer(self, offset: int, data: bytes, eof: bool) -> bool:
         """Takes what is new and what there is room for. False: not all was taken; offer the same again once drained."""
         assert offset <= self.next_offset, "the caller has refused gaps"
-        if not self._ending:
+        if not self._ending and not self.closed:
             fresh = data[self.next_offset - offset :]
             taken = fresh[: MAX_BUFFER_BYTES - len(self._buffer)]
             self._buffer += taken

@@ -158,7 +158,7 @@ class Supervisors:
 
     async def write_stdin(self, key: Key, offset: int, data: bytes, eof: bool = False) -> int:
         """Waits until the supervisor has taken it all, and returns the next offset wanted; bytes sent before are passed over. Less
-        than was sent when the job has ended. Raises Refused for a gap."""
+        than was sent when the job has ended or closed its input. Raises Refused for a gap."""
         job = self._job(key)
         taken = offset
         for begin in range(0, max(len(data), 1), STDIN_CHUNK_BYTES):
@@ -169,6 +169,8 @@ class Supervisors:
             if reply is None:
                 break
             taken = reply["next"]
+            if reply["closed"]:
+                break
         return taken
 
     def forget(self, key: Key) -> None:
