@@ -11,7 +11,7 @@ import msgpack  # type: ignore[import-untyped]
 import msgspec
 
 AT_NS: Final = 5
-FACTS: Final = 8
+FACTS: Final = 7
 TEXT_MAX: Final = 255  # longer names than this are no ids of ours, and no database wants them in an index
 NS_MAX: Final = (1 << 63) - 1
 

@@ -64,7 +64,7 @@ def entry(seq: int, padding: int = 0) -> Entry:
         {"kind": "job.placed", "job_id": f"job-{seq}", "padding": "x" * padding},
         {"kind": "job.started", "job_id": f"job-{seq}", "node_id": f"n{seq % 2}"},
     ]
-    return Entry(seq, "facts.scheduler", bytes(msgpack.packb([1, 1, "scheduler", seq, 1, seq * 10, seq - 1, 0, facts])))
+    return Entry(seq, "facts.scheduler", bytes(msgpack.packb([1, 1, "scheduler", seq, 1, seq * 10, seq - 1, facts])))
 
 
 def entries(first: int, last: int, padding: int = 0) -> list[Entry]:

@@ -14,7 +14,7 @@ ENTRIES = [Entry(seq, "facts.scheduler", b"commit %d" % seq) for seq in range(1,
 
 
 def commit(*facts: object, at_ns: object = 7) -> bytes:
-    return bytes(msgpack.packb([1, 1, "scheduler", 1, 1, at_ns, 0, 0, list(facts)]))
+    return bytes(msgpack.packb([1, 1, "scheduler", 1, 1, at_ns, 0, list(facts)]))
 
 
 def test_a_chain_starts_at_genesis_and_each_link_names_the_one_before() -> None:
@@ -70,7 +70,7 @@ def test_facts_are_read_whatever_their_kind() -> None:
 
 
 def test_a_commit_with_more_fields_than_we_know_is_read() -> None:
-    data = bytes(msgpack.packb([9, 1, "w", 1, 0, 5, 0, 0, [{"kind": "a.b"}], "new"]))
+    data = bytes(msgpack.packb([9, 1, "w", 1, 0, 5, 0, [{"kind": "a.b"}], "new"]))
     assert read(1, data).facts == (FactRow(1, 0, "a.b", None, None, 5),)
 
 
