@@ -72,7 +72,8 @@ class Bench:
 
 
 def show(figure: str, value: float, unit: str, n: int) -> None:
-    setting = {"job": "date" if "ms" in figure else "true", "at_once": 1 if figure.startswith("start") else AT_ONCE, "cores": os.cpu_count()}
+    alone = figure.startswith("start")
+    setting = {"job": "date" if alone else "true", "at_once": 1 if alone else AT_ONCE, "cores": os.cpu_count()}
     print(json.dumps({"figure": figure, "value": round(value, 3), "unit": unit, "n": n, "setting": setting}))
 
 
@@ -87,8 +88,8 @@ async def main() -> None:
         zygote_ms, agent_ms = bench.zygote_cpu_ms(), time.process_time() * 1000
         show("jobs_per_s", await bench.throughput(), "1/s", PARALLEL)
         await asyncio.sleep(0.2)
-        show("cpu_per_job", (bench.zygote_cpu_ms() - zygote_ms) / PARALLEL, "ms", PARALLEL)
-        show("agent_cpu_per_job", (time.process_time() * 1000 - agent_ms) / PARALLEL, "ms", PARALLEL)
+        show("cpu_ms_per_job", (bench.zygote_cpu_ms() - zygote_ms) / PARALLEL, "ms", PARALLEL)
+        show("agent_cpu_ms_per_job", (time.process_time() * 1000 - agent_ms) / PARALLEL, "ms", PARALLEL)
         await bench.supervisors.close()
 
 

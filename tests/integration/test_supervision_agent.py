@@ -50,7 +50,7 @@ def killed_agent(state_dir: Path, script: str) -> tuple[int, int]:
 
 
 async def test_a_killed_supervisor_takes_its_job_along_and_is_reported_lost(world: World) -> None:
-    key = await world.shell("job", f"setsid sh -c \"{PATIENT}\" & {PATIENT}")
+    key = await world.shell("job", f'setsid sh -c "{PATIENT}" & {PATIENT}')
     identity = await world.told(key, "started")
     await world.printed(key, b"ready\nready")
     below = processes.descendants(identity["pid"])
@@ -64,7 +64,7 @@ async def test_a_killed_supervisor_takes_its_job_along_and_is_reported_lost(worl
 
 
 async def test_what_a_lost_supervisor_leaves_is_swept_without_a_zygote(world: World) -> None:
-    key = await world.shell("job", f"setsid sh -c \"{PATIENT}\" & {PATIENT}")
+    key = await world.shell("job", f'setsid sh -c "{PATIENT}" & {PATIENT}')
     identity = await world.told(key, "started")
     await world.printed(key, b"ready\nready")
     below = processes.descendants(identity["pid"])
@@ -148,7 +148,7 @@ async def test_a_marker_without_a_supervisor_is_reported_and_never_started(tmp_p
 async def test_another_process_with_the_supervisors_number_is_not_taken_for_it(tmp_path: Path) -> None:
     job_dir = str(tmp_path / "agent" / "jobs" / "job.1")
     records.place_marker(job_dir, {"rank": 0})
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:  # noqa: ASYNC220
         found = processes.process(stranger.pid)
         assert found is not None
         who = lost._nobody("job", 1, 0)

@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from supervision_world import PATIENT, World, gone, python, world_at
 
 from libs.common.errors import Refused
 from services.node_agent.supervision import control_client, output, processes
-from supervision_world import PATIENT, World, gone, python, world_at
 
 
 @pytest.fixture
@@ -45,9 +45,7 @@ async def test_a_job_ended_by_a_signal_has_no_exit_code(world: World) -> None:
         (("true",), "/etc/passwd", 125, "cannot be entered"),
     ],
 )
-async def test_a_command_that_cannot_be_executed_says_why(
-    world: World, argv: tuple[str, ...], workdir: str, code: int, words: str
-) -> None:
+async def test_a_command_that_cannot_be_executed_says_why(world: World, argv: tuple[str, ...], workdir: str, code: int, words: str) -> None:
     record = await world.told(await world.launch("job", *argv, workdir=workdir), "exited")
     assert (record["reason"], record["exit_code"], record["executed"]) == ("exec_failed", code, False)
     assert words in record["detail"]
@@ -91,7 +89,8 @@ async def test_kill_ends_everything_at_once(world: World) -> None:
 
 
 async def test_a_signal_reaches_the_whole_process_group(world: World) -> None:
-    key = await world.shell("job", "trap 'echo usr' USR1; sh -c \"trap 'echo child' USR1; echo ready; while :; do sleep 0.02; done\" & wait; wait")
+    child = "trap 'echo child' USR1; echo ready; while :; do sleep 0.02; done"
+    key = await world.shell("job", f"trap 'echo usr' USR1; sh -c \"{child}\" & wait; wait")
     await world.printed(key, b"ready")
     await world.supervisors.send_signal(key, signal.SIGUSR1)
     await world.printed(key, b"usr")
@@ -102,12 +101,12 @@ async def test_a_daemonised_grandchild_is_swept(world: World) -> None:
     key = await world.shell("job", "setsid sh -c \"trap '' TERM; (echo $$; exec sleep 600) &\" & sleep 0.2; exit 0")
     record = await world.told(key, "exited")
     assert (record["exit_code"], record["clean"], record["leftovers"]) == (0, True, [])
-    found = subprocess.run(["pgrep", "-f", "^sleep 600$"], capture_output=True, check=False).stdout.split()
-    assert not [pid for pid in found if processes.environment_holds(int(pid), [b"MUSTER_JOB_ID=job"])]
+    mark = os.fsencode(f"MUSTER_JOB_DIR={world.supervisors.job_dir(key)}")
+    assert not [pid for pid in processes.all_pids() if processes.environment_holds(pid, [mark])]
 
 
 async def test_a_process_outside_the_group_is_stopped_too(world: World) -> None:
-    key = await world.shell("job", f"setsid sh -c \"{PATIENT}\" & wait")
+    key = await world.shell("job", f'setsid sh -c "{PATIENT}" & wait')
     await world.printed(key, b"ready")
     await world.supervisors.stop(key, signal.SIGTERM, 0.1)
     assert (await world.told(key, "exited"))["clean"]
@@ -187,21 +186,24 @@ async def test_a_reader_follows_while_the_output_rotates(world: World) -> None:
     assert offset == len(whole)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to mount a small file system")
-async def test_a_full_disk_costs_output_and_nothing_else(tmp_path: Path) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 128 KiB."""
     small = tmp_path / "small"
     small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], check=False, capture_output=True).returncode:
-        pytest.skip("mount is not allowed here")
-    try:
-        async with world_at(small / "agent") as world:
-            record = await world.run("job", "head -c 1000000 /dev/zero; exit 5")
-            assert record["exit_code"] == 5
-            assert record["dropped_bytes"] > 800_000 and record["stdout_bytes"] + record["dropped_bytes"] == 1_000_000
-            with pytest.raises(OSError, match="No space left"):
-                await world.run("next", "true")
-    finally:
-        subprocess.run(["umount", "-l", small], check=True)
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", small], check=False).returncode:
+        pytest.skip("may not mount a small file system here")
+    yield small
+    subprocess.run(["umount", "-l", small], check=True)
+
+
+async def test_a_full_disk_costs_output_and_nothing_else(small_disk: Path) -> None:
+    async with world_at(small_disk / "agent") as world:
+        record = await world.run("job", "head -c 1000000 /dev/zero; exit 5")
+        assert record["exit_code"] == 5
+        assert record["dropped_bytes"] > 800_000 and record["stdout_bytes"] + record["dropped_bytes"] == 1_000_000
+        with pytest.raises(OSError, match="No space left"):
+            await world.run("next", "true")
 
 
 async def test_a_bad_request_is_answered_with_its_error(world: World) -> None:

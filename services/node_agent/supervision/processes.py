@@ -5,6 +5,7 @@ from /proc can miss one while siblings exit, so whoever sweeps asks again until 
 """
 
 import ctypes
+import errno
 import os
 import signal
 import time
@@ -13,8 +14,11 @@ from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+AT_FDCWD = -100
+RENAME_NOREPLACE = 1
 MAX_COMMAND_CHARS = 120
 MAX_STAT_BYTES = 4096
+READ_BYTES = 16 * 1024
 MAX_READ_BYTES = 4 * 1024 * 1024
 GONE = (FileNotFoundError, ProcessLookupError)
 
@@ -42,6 +46,17 @@ def prctl(option: int, value: int) -> None:
 def boot_id() -> str:
     """Names this boot of the machine."""
     return _read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
+
+
+def rename_new(source: str, target: str) -> None:
+    """Raises FileExistsError when the target exists. One step where the file system can do that, else two."""
+    if _libc.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), RENAME_NOREPLACE) == 0:
+        return
+    number = ctypes.get_errno()
+    if number not in (errno.EINVAL, errno.ENOSYS):
+        raise OSError(number, os.strerror(number), target)
+    os.link(source, target)
+    os.unlink(source)
 
 
 def process(pid: int) -> Process | None:
@@ -139,11 +154,13 @@ def _children_by_scan(pid: int) -> list[int]:
 
 
 def _read(path: str, limit: int) -> bytes:
+    """Small reads: a large buffer would cost every caller fresh pages."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = [os.read(descriptor, limit)]
-        while parts[-1] and len(parts[-1]) >= 4096 and sum(map(len, parts)) < limit:
-            parts.append(os.read(descriptor, limit))
+        found = part = os.read(descriptor, min(limit, READ_BYTES))
+        while part and len(found) < limit and len(found) >= MAX_STAT_BYTES:
+            part = os.read(descriptor, READ_BYTES)
+            found += part
     finally:
         os.close(descriptor)
-    return b"".join(parts)
+    return found

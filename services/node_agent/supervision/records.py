@@ -1,14 +1,16 @@
 """The files of a job directory, except its output: who may start it, who watches it, how it ended.
 
 `order.json` is the marker (renamed `done.json` once forgotten): a (job, attempt) with a marker is never started again.
-`supervisor.json` appears by link(2), so exactly one supervisor, or the agent that gives the start up, wins it; nothing is
-executed before. `exit.json` is allocated before the start and written in place, so that the end can be recorded on a full disk.
+`supervisor.json` appears by a rename that never replaces, so exactly one supervisor, or the agent that gives the start up, wins it;
+nothing is executed before. `exit.json` is allocated before the start and written in place, so that the end can be recorded on a full disk.
 """
 
 import contextlib
 import json
 import os
 from typing import Any, TypedDict
+
+from services.node_agent.supervision.processes import rename_new
 
 MARKER = "order.json"
 DONE = "done.json"
@@ -152,12 +154,13 @@ def claim(job_dir: str, identity: Identity) -> bool:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, json.dumps(identity).encode())
-        os.link(draft, f"{job_dir}/{IDENTITY}")
-    except FileExistsError:
-        return False
     finally:
         os.close(descriptor)
+    try:
+        rename_new(draft, f"{job_dir}/{IDENTITY}")
+    except FileExistsError:
         os.unlink(draft)
+        return False
     return True
 
 

@@ -24,14 +24,16 @@ class StdinFeed:
     def offer(self, offset: int, data: bytes, eof: bool) -> bool:
         """Takes what is new and what there is room for. False: not all was taken; offer the same again once drained."""
         assert offset <= self.next_offset, "the caller has refused gaps"
-        if not self._ending and not self.closed:
-            fresh = data[self.next_offset - offset :]
-            taken = fresh[: MAX_BUFFER_BYTES - len(self._buffer)]
+        end = offset + len(data)
+        while not self.closed and not self._ending:
+            taken = data[self.next_offset - offset :][: MAX_BUFFER_BYTES - len(self._buffer)]
             self._buffer += taken
             self.next_offset += len(taken)
-            self._ending = eof and self.next_offset == offset + len(data)
+            self._ending = eof and self.next_offset == end
             self._write()
-        return self.closed or self._ending or self.next_offset >= offset + len(data)
+            if self.next_offset >= end or self._buffer:  # what is buffered still will call again once it is written
+                break
+        return self.closed or self._ending or self.next_offset >= end
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -32,11 +32,13 @@ CRASHED = 70
 
 
 def supervise(order: Order) -> NoReturn:
-    """The whole life of the forked process. A bug of its own is written down, and ends the job."""
+    """The whole life of the forked process. A bug of its own is written down, and ends the job. The job's process is forked first:
+    every page that was touched before a fork is copied twice."""
     status = CRASHED
     try:
+        job = child.fork_child(order)
         _enter(order["job_dir"])
-        _run(order)
+        _run(order, job)
         status = 0
     except BaseException:
         with contextlib.suppress(OSError), open(f"{order['job_dir']}/{records.CRASH}", "a") as file:
@@ -68,20 +70,20 @@ def _enter(job_dir: str) -> None:
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _run(order: Order) -> None:
+def _run(order: Order, job: child.Child) -> None:
     deadline = _map_lease(order)
-    if lease_is_over(deadline, processes.boottime_ns()):
+    if lease_is_over(deadline, processes.boottime_ns()):  # the child dies at its gate, with this process
         _refuse(order, LEASE_EXPIRED, None, "the node's lease had expired before the start: nothing was executed")
         return
     claimed = False
     try:
         records.allocate_exit(".")
-        supervision = Supervision(order, deadline)
+        supervision = Supervision(order, job, deadline)
         claimed = records.claim(".", supervision.identity)
         if not claimed:
             return
         supervision.listen()
-    except OSError as error:  # no room for a process, a descriptor or a file
+    except OSError as error:  # no room for a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
         _refuse(order, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
         return
@@ -129,12 +131,12 @@ def _identity(order: Order, job_pid: int) -> Identity:
 class Supervision:
     """Made with the child forked and waiting at its gate; `run` lets it go. `executed` once exec has succeeded."""
 
-    def __init__(self, order: Order, deadline: "memoryview[int] | None") -> None:
+    def __init__(self, order: Order, job: child.Child, deadline: "memoryview[int] | None") -> None:
         self._agent_socket = order["agent_socket"]
         self._loop = PollLoop()
         self._wakeups = self._listen_to_signals()
         self._order = order
-        self._job = child.fork_child(order)
+        self._job = job
         self._ending = Ending(self._job.pid, deadline)
         limit = order["output_limit_bytes"]
         self._stdout, self._stderr = Pump(self._job.stdout, "stdout", limit), Pump(self._job.stderr, "stderr", limit)
@@ -157,6 +159,7 @@ class Supervision:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._job.gate, b"\n")
         os.close(self._job.gate)
+        self._reap()  # what ended before the wake-up descriptor was there
         now_ns = processes.boottime_ns()
         while not self._over(now_ns):
             self._loop.run_once(self._ending.sleep_ns(now_ns))

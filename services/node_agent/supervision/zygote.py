@@ -14,7 +14,7 @@ import time
 from types import FrameType
 from typing import Any
 
-READ_BYTES = 1024 * 1024
+READ_BYTES = 64 * 1024
 PACKAGE_DEPTH = 4
 ORPHAN_SWEEPS = 100
 ORPHAN_SWEEP_S = 0.01
