@@ -17,27 +17,32 @@ from libs.common.facts import AnyFact, Commit, Unknown
 
 def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
     """Fold one commit of the log. Raises Corrupt on a gap in the stream or in the writer's commit numbers."""
+    check_place(cluster, seq, subject, commit)
+    stamp = enter(cluster, seq, subject, commit)
+    return [apply(cluster, fact, stamp) for fact in commit.facts]
+
+
+def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> None:
+    """A commit whose facts were folded ahead of the log came back: only the position moves."""
+    check_place(cluster, seq, subject, commit)
+    enter(cluster, seq, subject, commit)
+
+
+def check_place(cluster: Cluster, seq: int, subject: str, commit: Commit) -> None:
+    """The stream has no gaps, nor have a writer's own numbers: that finds a message that the stream lost."""
     if seq != cluster.seq + 1:
         raise Corrupt(f"the log jumps from {cluster.seq} to {seq}: read it again from a snapshot")
-    check_number(cluster, subject, commit)
-    changes = apply_commit(cluster, seq, subject, commit)
-    cluster.seq = seq
-    return changes
-
-
-def check_number(cluster: Cluster, subject: str, commit: Commit) -> None:
-    """A writer's commits are numbered without gaps, which finds a message that the stream lost."""
     mark = cluster.writers.get(subject)
     expected = mark.number + 1 if mark else 1
     if commit.number != expected:
         raise Corrupt(f"{subject} goes from commit {expected - 1} to {commit.number}: a commit is missing from the log")
 
 
-def apply_commit(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
-    """Fold one commit's facts, whatever its place in the stream; the changes tell which jobs and nodes to look at again."""
+def enter(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Stamp:
+    """Move the position to this commit; the stamp is what its facts are folded with."""
     cluster.writers[subject] = WriterMark(seq, commit.number, commit.at_ns, commit.epoch)
-    stamp = Stamp(seq, commit.at_ns, commit.epoch, subjects.writer_kind(subject), subjects.node_of(subject))
-    return [apply(cluster, fact, stamp) for fact in commit.facts]
+    cluster.seq = seq
+    return Stamp(seq, commit.at_ns, commit.epoch, subjects.writer_kind(subject), subjects.node_of(subject))
 
 
 def apply(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
@@ -56,7 +61,7 @@ def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:
     if stamp.writer == subjects.NODE_KIND:
         return getattr(fact, "node_id", "") == stamp.writer_id
     if stamp.writer == subjects.SCHEDULER_KIND:
-        return isinstance(fact, f.TermBegan) or stamp.epoch == cluster.epoch
+        return isinstance(fact, f.TermBegan) or cluster.epoch in (stamp.epoch, stamp.seq)
     return True
 
 

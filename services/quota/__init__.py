@@ -1,0 +1,8 @@
+"""Quota: tenants' budgets, limits, weights and the usage ledger.
+
+Owns: whether a job may wait at all, and what each attempt is charged
+Reads: jobs, tenants
+Writes: JobAdmitted, JobRejected, UsageCharged
+Decides: how many jobs of a tenant may wait; charges, once per attempt
+Never: enforces GPUs in use (the scheduler does, at placement)
+"""

@@ -1,0 +1,8 @@
+"""The scheduler: the queue and the map of the cluster.
+
+Owns: the order of the queue, every placement, the end of every attempt, who is lost and who returned
+Reads: all facts
+Writes: TermBegan, ClusterConfigured, LeaseExtended, JobQueued, JobPlaced, JobStopOrdered, JobRequeued, JobClosed, NodeLost, NodeReturned
+Decides: order, placement, retries, stops, node loss; GPUs in use per tenant at placement
+Never: touches a node, or speaks from a state that the log has not acknowledged
+"""

@@ -1,0 +1,95 @@
+"""Key-value buckets on JetStream: the scheduler's leadership writes, and the last bytes of ended jobs' output.
+
+A bucket is a stream `KV_<bucket>` with subjects `$KV.<bucket>.<key>`; a plain publish with an acknowledgement is the
+quorum write, a direct get the read. Only the scheduler makes buckets.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.api import KeyValueConfig, StorageType
+from nats.js.errors import NotFoundError
+
+from libs.common import subjects
+from libs.common.errors import Unavailable
+from libs.common.log_jetstream import ASK_TIMEOUT_S
+
+# All outputs' last bytes together; the oldest keys leave by age.
+OUTPUT_BUCKET_BYTES: Final = 2 << 30
+OUTPUT_AGE_S: Final = 30 * 24 * 3600
+CREATE_TRIES: Final = 20
+
+logger = logging.getLogger(__name__)
+
+
+async def create_buckets(client: Client, replicas: int) -> None:
+    """Make LEADER and OUTPUT unless they are there. Raises Unavailable when no leader answers."""
+    leader = KeyValueConfig(subjects.LEADER_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
+    output = KeyValueConfig(
+        subjects.OUTPUT_BUCKET, history=1, ttl=OUTPUT_AGE_S, max_bytes=OUTPUT_BUCKET_BYTES, storage=StorageType.FILE, replicas=replicas
+    )
+    for config in (leader, output):
+        await _create_bucket(client, config)
+
+
+async def _create_bucket(client: Client, config: KeyValueConfig) -> None:
+    js = client.jetstream(timeout=ASK_TIMEOUT_S)
+    for _ in range(CREATE_TRIES):
+        try:
+            await js.stream_info(f"KV_{config.bucket}")
+            return
+        except NotFoundError:
+            pass
+        except (NatsError, TimeoutError, OSError):
+            await asyncio.sleep(0.5)
+            continue
+        try:
+            await js.create_key_value(config)
+            return
+        except (NatsError, TimeoutError, OSError) as error:
+            logger.warning("bucket %s cannot be made yet: %s", config.bucket, error)
+            await asyncio.sleep(0.5)
+    raise Unavailable(f"bucket {config.bucket} could not be made: has JetStream a leader?")
+
+
+async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
+    try:
+        await client.jetstream(timeout=ASK_TIMEOUT_S).publish(f"$KV.{bucket}.{key}", data, timeout=ASK_TIMEOUT_S)
+    except (NatsError, TimeoutError, OSError) as error:
+        raise Unavailable(f"bucket {bucket} did not take {key} ({error or 'timeout'})") from error
+
+
+class KvLeadership:
+    """The scheduler's sign that it reaches a quorum; see `services.scheduler.service.Leadership`."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def renew(self, instance: str) -> None:
+        """One acknowledged write. Raises Unavailable."""
+        await _put(self.client, subjects.LEADER_BUCKET, "scheduler", instance.encode())
+
+
+class KvOutputs:
+    """The last bytes of each ended member's output, by key `<job>.<attempt>.<rank>.<stream>`."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Raises Unavailable when it was not acknowledged."""
+        await _put(self.client, subjects.OUTPUT_BUCKET, key, data)
+
+    async def get(self, key: str) -> bytes | None:
+        """The bytes, or None when there were none. Raises Unavailable."""
+        js = self.client.jetstream(timeout=ASK_TIMEOUT_S)
+        try:
+            message = await js.get_last_msg(f"KV_{subjects.OUTPUT_BUCKET}", f"$KV.{subjects.OUTPUT_BUCKET}.{key}")
+        except NotFoundError:
+            return None
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable(f"bucket {subjects.OUTPUT_BUCKET} did not answer ({error or 'timeout'})") from error
+        return message.data

@@ -1,0 +1,51 @@
+"""`python -m services.audit`: the process; `... verify`: check the archive against itself and against the log."""
+
+import asyncio
+import sys
+
+from libs.common import log_jetstream
+from libs.common.errors import MusterError
+from libs.common.service import run
+from libs.common.settings import Settings, read
+from services.audit.service import Audit
+from services.audit.store import Store
+from services.audit.verify import render, verify
+
+
+async def main(settings: Settings, stop: asyncio.Event) -> None:
+    """Archive every commit."""
+    client = await log_jetstream.connect(settings.servers, "audit", settings.nkey_seed)
+    await Audit(log_jetstream.JetStreamLog(client), Store(settings.audit_database)).run(stop)
+    await client.close()
+
+
+async def check(settings: Settings) -> int:
+    """Verify the chain; with MUSTER_NKEY_SEED_FILE or an open server also against the log. 0 = clean, 3 = something is wrong."""
+    store = Store(settings.audit_database)
+    try:
+        client = await log_jetstream.connect(settings.servers, "audit-verify", settings.nkey_seed)
+    except MusterError as error:
+        print(f"the log is not compared: {error}", file=sys.stderr)
+        report = await verify(store)
+    else:
+        log = log_jetstream.JetStreamLog(client)
+        first, _ = await log.bounds()
+        report = await verify(store, log.read(first - 1))
+        await client.close()
+    print(render(report))
+    return 3 if report.findings else 0
+
+
+def verify_command() -> int:
+    """The command's exit code; a fault of the world is one line."""
+    try:
+        return asyncio.run(check(read()))
+    except MusterError as error:
+        print(f"audit verify: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["verify"]:
+        sys.exit(verify_command())
+    run("audit", main)

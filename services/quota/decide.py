@@ -1,0 +1,42 @@
+"""What quota decides: a word on each submission, a charge for each attempt that ended. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common.cluster import Job, Tenant, tenant_of
+from libs.common.facts import AnyFact, JobAdmitted, JobRejected, UsageCharged
+from services.quota.state import State
+
+NONE: Final[tuple[AnyFact, ...]] = ()
+
+
+def decide(state: State) -> Sequence[AnyFact]:
+    """The next decision; admissions before charges, for somebody waits for them."""
+    return admit(state) or charge(state)
+
+
+def admit(state: State) -> Sequence[AnyFact]:
+    """A job is admitted unless its tenant already has as many waiting as it may."""
+    for job_id in state.undecided:
+        job = state.cluster.jobs[job_id]
+        tenant = tenant_of(state.cluster, job.tenant)
+        if too_many_wait(tenant):
+            return (JobRejected(job_id=job_id, reason=_refusal(job, tenant)),)
+        return (JobAdmitted(job_id=job_id),)
+    return NONE
+
+
+def too_many_wait(tenant: Tenant) -> bool:
+    """Whether the tenant's waiting jobs, this one counted, pass its limit (0 = none)."""
+    return 0 < tenant.max_waiting < tenant.waiting
+
+
+def charge(state: State) -> Sequence[AnyFact]:
+    """An ended attempt is charged once."""
+    for due in state.uncharged.values():
+        return (UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=due.share_ms),)
+    return NONE
+
+
+def _refusal(job: Job, tenant: Tenant) -> str:
+    return f"tenant {job.tenant} may have {tenant.max_waiting} jobs waiting and has {tenant.waiting - 1}: wait for some to start"

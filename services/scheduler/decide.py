@@ -1,0 +1,190 @@
+"""What the scheduler decides, as a list of rules. Each looks at the state and gives the facts of one decision, or
+nothing.
+
+Pure: same state, same clock, same silence, same facts. The shell applies what a rule gave and asks again from the
+first rule, so the order below is the order of importance: what frees devices goes before what takes them.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common import job_life
+from libs.common.cluster import Job, MemberView, tenant_of
+from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeReturned
+from libs.common.model import Member, NodeId
+from services.scheduler.placement.choose import NOTHING, Choice, choose, possible
+from services.scheduler.queue import Shape
+from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt, limit_passed
+
+# A job that nodes refuse or lose this often is failed: it would go round for ever.
+ATTEMPTS_MAX: Final = 100
+# Ends of a member that are nobody's fault but the machine's.
+BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost")
+NONE: Final[tuple[AnyFact, ...]] = ()
+
+
+def decide(state: State, now_ns: int, silent: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
+    """The next decision. `silent` are (node, incarnation) that have been silent for longer than a lease and its margin."""
+    if state.epoch == 0 or state.cluster.epoch != state.epoch:
+        return NONE
+    return (
+        settle(state)
+        or stop(state)
+        or stop_overdue(state, now_ns)
+        or return_node(state)
+        or lose_node(state, silent)
+        or withdraw(state)
+        or enqueue(state)
+        or place(state)
+    )
+
+
+def settle(state: State) -> Sequence[AnyFact]:
+    """Every member is over: the job ends, or goes back to the queue with the next attempt."""
+    job = state.first(SETTLE)
+    return (settled(job),) if job is not None else NONE
+
+
+def settled(job: Job) -> JobClosed | JobRequeued:
+    """How an attempt whose members are all over goes on."""
+    members = sorted(job.members.values(), key=lambda member: member.rank)
+    reason = _reason(job, members)
+    code = _exit_code(members)
+    if reason == "":
+        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
+    if reason == "cancelled" or job.cancel is not None:
+        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason="cancelled", exit_code=code)
+    counted = reason not in (*BY_THE_MACHINE, "refused", "start_timeout")
+    if _may_try_again(job, reason, counted):
+        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
+    return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.FAILED, reason=reason, exit_code=code)
+
+
+def _reason(job: Job, members: list[MemberView]) -> str:
+    """Why the attempt did not succeed, in one word; empty when every member exited with 0."""
+    if all(member.exit_code == 0 for member in members):
+        return ""
+    if job.stop_reason not in ("", "gang_hurt"):
+        return job.stop_reason
+    for member in members:
+        if member.reason in BY_THE_MACHINE:
+            return member.reason
+    if any(member.state == job_life.REFUSED for member in members):
+        return "refused"
+    return "signalled" if any(member.signal and member.reason != "stopped" for member in members) else "failed"
+
+
+def _exit_code(members: list[MemberView]) -> int | None:
+    """What a shell would show: of the member that ended the gang rather than of those that were stopped for it."""
+    bad = [member for member in members if member.exit_code != 0 and (member.exit_code is not None or member.signal)]
+    own = [member for member in bad if member.reason != "stopped"] or bad
+    if not own:
+        return None
+    return own[0].exit_code if own[0].exit_code is not None else 128 + own[0].signal
+
+
+def _may_try_again(job: Job, reason: str, counted: bool) -> bool:
+    if job.attempt >= ATTEMPTS_MAX or reason == "time_limit":
+        return False
+    if counted:
+        return job.retries_used < job.spec.retries
+    return job.spec.requeue or reason in ("refused", "start_timeout")
+
+
+def stop(state: State) -> Sequence[AnyFact]:
+    """A cancel becomes an order; a gang of which one member ended badly is stopped as a whole."""
+    job = state.first(STOP)
+    if job is None:
+        return NONE
+    if job.cancel is not None:
+        return (_stop_order(job, "cancelled", job.cancel.signal, job.cancel.grace_s),)
+    assert is_hurt(job)
+    return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s),)
+
+
+def stop_overdue(state: State, now_ns: int) -> Sequence[AnyFact]:
+    """A job past its time limit, or not started within its start limit, is stopped."""
+    job = state.overdue(now_ns)
+    return (_stop_order(job, limit_passed(job, now_ns), 15, job.spec.grace_s),) if job is not None else NONE
+
+
+def _stop_order(job: Job, reason: str, signal: int, grace_s: int) -> JobStopOrdered:
+    return JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason=reason, signal=signal, grace_ms=grace_s * 1_000)
+
+
+def return_node(state: State) -> Sequence[AnyFact]:
+    """A lost node that registered again and accounts for nothing more is taken back."""
+    for node_id in state.returning:
+        return (NodeReturned(node_id=node_id, incarnation=state.cluster.nodes[node_id].incarnation),)
+    return NONE
+
+
+def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
+    """A node that was silent for a lease and its margin is lost: its supervisors have stopped its jobs by now."""
+    for node_id, incarnation in silent:
+        node = state.cluster.nodes.get(node_id)
+        if node is not None and node.usable and node.incarnation == incarnation:
+            return (NodeLost(node_id=node.node_id, incarnation=incarnation),)
+    return NONE
+
+
+def withdraw(state: State) -> Sequence[AnyFact]:
+    """A job that was cancelled while it waited ends at once."""
+    job = state.first(WITHDRAW)
+    if job is None:
+        return NONE
+    return (JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason="cancelled"),)
+
+
+def enqueue(state: State) -> Sequence[AnyFact]:
+    """An admitted job takes its place in the queue; one that the cluster could never hold is rejected if it asked for
+    that.
+    """
+    job = state.first(ENQUEUE)
+    if job is None:
+        return NONE
+    queued = JobQueued(job_id=job.job_id)
+    if job.spec.reject_if_impossible and not possible(state.capacity, job.spec):
+        reason = f"impossible: {job.spec.nodes} nodes with {job.spec.gpus} GPUs each are not in this cluster"
+        return (queued, JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.REJECTED, reason=reason))
+    return (queued,)
+
+
+def place(state: State) -> Sequence[AnyFact]:
+    """The first job in order that is possible at all and within its tenant's limit; if that one does not fit now,
+    nothing is placed.
+    """
+    versions = (state.capacity.version, state.queue.version)
+    if state.nothing_fits == versions or not state.queue.waiting:
+        return NONE
+    for _, job_id, shape in state.queue.heads():
+        job = state.cluster.jobs[job_id]
+        if stands_aside(state, shape, job):
+            continue
+        choice = choose(state.capacity, job.spec)
+        if choice is not NOTHING:
+            return (placement(state, job, choice),)
+        break
+    state.nothing_fits = versions
+    return NONE
+
+
+def stands_aside(state: State, shape: Shape, job: Job) -> bool:
+    """Whether a job lets others pass: it can never fit this cluster as it is, or its tenant holds all that it may."""
+    return over_limit(state, shape) or not possible(state.capacity, job.spec)
+
+
+def over_limit(state: State, shape: Shape) -> bool:
+    """Whether this placement would pass the tenant's GPUs in use."""
+    tenant = tenant_of(state.cluster, shape.tenant)
+    return 0 < tenant.max_gpu_share < tenant.held_share + shape.total_share
+
+
+def placement(state: State, job: Job, choice: Choice) -> JobPlaced:
+    """The choice as the fact: ranks in order, each member with the incarnation it was decided for, one port on the
+    first node.
+    """
+    nodes = state.cluster.nodes
+    members = tuple(Member(node_id, nodes[node_id].incarnation, rank, holds) for rank, (node_id, holds) in enumerate(choice))
+    port = state.free_port(nodes[choice[0][0]].address)
+    return JobPlaced(job_id=job.job_id, attempt=job.attempt, members=members, port=port)

@@ -1,0 +1,129 @@
+"""`why JOB`: the proof of a wait. For each node the blocker that rules it out, counted, and the cheapest change that
+would start the job.
+
+Pure: it asks the same questions as `decide.place`, of any state, so that it answers for the past as well as for now.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from libs.common import gpu_life, job_life
+from libs.common.cluster import Cluster, Job, Node, node_gpus
+from libs.common.model import WHOLE_GPU, JobId
+from services.scheduler.decide import over_limit
+from services.scheduler.placement.choose import NOTHING, choose, possible
+from services.scheduler.queue import shape_of
+from services.scheduler.state import State
+
+Blocker = dict[str, Any]
+
+
+def explain(state: State, job_id: JobId) -> dict[str, Any]:
+    """The answer as JSON-able data: job_id, state, answer (one sentence), blockers, remedy, at (stream sequence)."""
+    job = state.cluster.jobs.get(job_id)
+    if job is None:
+        return _answer(state, job_id, "unknown", f"no job {job_id} is known as of {state.cluster.seq}", [], None)
+    if job.state != job_life.QUEUED:
+        return _answer(state, job_id, job.state, _not_waiting(job), [], None)
+    return _why_queued(state, job)
+
+
+def _why_queued(state: State, job: Job) -> dict[str, Any]:
+    blockers = list(_node_blockers(state.cluster, job))
+    shape = shape_of(job)
+    if over_limit(state, shape):
+        tenant = state.cluster.tenants[job.tenant]
+        limit = f"tenant {job.tenant} holds {_gpus(tenant.held_share)} of at most {_gpus(tenant.max_gpu_share)} GPUs"
+        text = f"{limit}, and this job asks for {_gpus(shape.total_share)} more"
+        return _answer(
+            state, job.job_id, job.state, text, [_blocker("tenant limit", 1, limit), *blockers], "wait for the tenant's jobs to end"
+        )
+    if not possible(state.capacity, job.spec):
+        text = f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}"
+        return _answer(state, job.job_id, job.state, text, blockers, _cheapest(state, job))
+    if choose(state.capacity, job.spec) is not NOTHING:
+        return _behind(state, job, blockers)
+    text = f"it needs {_wish(job)}, and not enough is free now"
+    return _answer(state, job.job_id, job.state, text, blockers, "wait for running jobs to end, or cancel some")
+
+
+def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:
+    ahead = [job_id for key, job_id, _ in state.queue.heads() if key < state.order(job)]
+    if not ahead:
+        return _answer(state, job.job_id, job.state, "it fits, and is about to be placed", [], None)
+    text = f"it would fit, but {ahead[0]} is before it in the queue and waits for devices"
+    queue = _blocker("queue order", len(ahead), f"{ahead[0]} has a higher priority or came first")
+    return _answer(state, job.job_id, job.state, text, [queue, *blockers], f"give it a higher priority than {ahead[0]}, or cancel that one")
+
+
+def _node_blockers(cluster: Cluster, job: Job) -> Iterator[Blocker]:
+    """The nodes that cannot take a member now, counted by what rules them out."""
+    counts: dict[str, list[str]] = {}
+    for node in cluster.nodes.values():
+        what = _node_blocker(cluster, node, job)
+        if what:
+            counts.setdefault(what, []).append(node.node_id)
+    for what, nodes in counts.items():
+        yield _blocker(what, len(nodes), ", ".join(nodes[:8]) + (" ..." if len(nodes) > 8 else ""))
+
+
+def _node_blocker(cluster: Cluster, node: Node, job: Job) -> str:
+    spec = job.spec
+    if not node.usable:
+        return f"node {node.state}"
+    views = [view for view in node_gpus(cluster, node) if view.present]
+    if len(views) < spec.gpus:
+        return f"has fewer than {spec.gpus} GPUs"
+    healthy = [view for view in views if view.health in gpu_life.USABLE]
+    if len(healthy) < spec.gpus:
+        return "devices not healthy"
+    if sum(1 for view in healthy if WHOLE_GPU - view.held >= spec.gpu_share) < spec.gpus:
+        return "devices in use"
+    return ""
+
+
+def _cheapest(state: State, job: Job) -> str:
+    """The smallest change of the job or the cluster that would make it possible."""
+    enough = [size for size in state.capacity.sizes.values() if size >= job.spec.gpus]
+    missing = job.spec.nodes - len(enough)
+    largest = max(state.capacity.sizes.values(), default=0)
+    if largest >= job.spec.gpus:
+        return f"add {missing} nodes with at least {job.spec.gpus} GPUs, or ask for {len(enough)} nodes"
+    return f"ask for at most {largest} GPUs a node, or add {missing} nodes with at least {job.spec.gpus}"
+
+
+def _largest(state: State) -> str:
+    sizes = state.capacity.sizes
+    return f"it has {len(sizes)} usable nodes with at most {max(sizes.values(), default=0)} GPUs"
+
+
+def _wish(job: Job) -> str:
+    share = "" if job.spec.gpu_share == WHOLE_GPU else f" ({job.spec.gpu_share} % of each)"
+    return f"{job.spec.nodes} node{'s' if job.spec.nodes > 1 else ''} with {job.spec.gpus} GPUs{share}"
+
+
+def _not_waiting(job: Job) -> str:
+    if job.state in job_life.ENDED:
+        return f"it has ended: {job.state}" + (f" ({job.reason})" if job.reason else "")
+    text = f"it is {job.state} and waits for {job_life.WAITS_FOR[job.state]}"
+    nodes = ", ".join(job.members)
+    return f"{text} on {nodes}" if nodes else text
+
+
+def _gpus(share: int) -> str:
+    return f"{share / WHOLE_GPU:g}"
+
+
+def _blocker(what: str, count: int, detail: str) -> Blocker:
+    return {"what": what, "count": count, "detail": detail}
+
+
+def _answer(state: State, job_id: str, job_state: str, text: str, blockers: list[Blocker], remedy: str | None) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "state": job_state,
+        "answer": text,
+        "blockers": blockers,
+        "remedy": remedy,
+        "at": state.cluster.seq,
+    }

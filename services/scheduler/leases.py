@@ -1,0 +1,70 @@
+"""Who was heard when, and what was promised to whom: the scheduler's side of the leases.
+
+Pure: times are nanoseconds of one machine's boot clock, given as arguments. Nothing here is in the log; a new term
+starts from the worst case, that the term before it has just answered every node. A node's silence counts only while
+at least half of all nodes are heard.
+"""
+
+from typing import Final
+
+from libs.common.cluster import Cluster
+from libs.common.model import NodeId
+
+MS: Final = 1_000_000
+# A pause of this process longer than this makes it deaf: what it did not hear meanwhile proves nothing.
+PAUSE_MAX_MS: Final = 1_000
+
+
+class Leases:
+    """`floor` is the earliest time up to which every node must be assumed to hold a lease."""
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self.granted: dict[NodeId, int] = {}
+        self.heard: dict[NodeId, int] = {}
+        self.ticked = 0
+        self.deaf = False
+
+    def begin(self, cluster: Cluster, now: int) -> None:
+        """A term began, or this process could not hear for a while: assume that every node was answered just now, by
+        a leader of the last term.
+        """
+        self.floor = now + (cluster.timing.lease_ms + cluster.timing.term_ms) * MS
+        self.ticked = now
+
+    def hear(self, node_id: NodeId, now: int) -> None:
+        self.heard[node_id] = now
+
+    def grant(self, cluster: Cluster, node_id: NodeId, now: int) -> int:
+        """Promise a lease, counted here from now; returns its length in milliseconds."""
+        self.granted[node_id] = now + cluster.timing.lease_ms * MS
+        return cluster.timing.lease_ms
+
+    def silent(self, cluster: Cluster, now: int, now_wall_ns: int) -> list[tuple[NodeId, int]]:
+        """(node, incarnation) of the usable nodes whose last possible lease ended more than a margin ago."""
+        if self._cannot_tell(cluster, now) or now_wall_ns < cluster.extended_until_ns + cluster.timing.margin_ms * MS:
+            return []
+        margin = cluster.timing.margin_ms * MS
+        return [
+            (node.node_id, node.incarnation)
+            for node in cluster.nodes.values()
+            if node.usable and max(self.floor, self.granted.get(node.node_id, 0)) + margin < now
+        ]
+
+    def _cannot_tell(self, cluster: Cluster, now: int) -> bool:
+        """Whether this process itself is the one that does not hear; while it is, and once after, every count starts
+        again.
+        """
+        paused = now - self.ticked > PAUSE_MAX_MS * MS
+        was_deaf, self.deaf = self.deaf, self._hears_too_few(cluster, now)
+        self.ticked = now
+        if paused or self.deaf or was_deaf:
+            self.floor = max(self.floor, now + cluster.timing.lease_ms * MS)
+            return True
+        return False
+
+    def _hears_too_few(self, cluster: Cluster, now: int) -> bool:
+        since = now - 3 * cluster.timing.heartbeat_ms * MS
+        usable = [node.node_id for node in cluster.nodes.values() if node.usable]
+        heard = sum(1 for node_id in usable if self.heard.get(node_id, 0) >= since)
+        return 2 * heard < len(usable)

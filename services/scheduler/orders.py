@@ -1,0 +1,65 @@
+"""What acknowledged facts mean for each node: orders, the full desired state, the digest of it.
+
+Pure, and only ever called with acknowledged state or acknowledged facts: an order for what the log did not take would
+start a job that nobody decided.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from libs.common import job_life
+from libs.common.cluster import Cluster, Job, MemberView
+from libs.common.facts import JobPlaced, JobStopOrdered
+from libs.common.messages import Desired, Peer, StartOrder, StopOrder, digest
+from libs.common.model import Member, NodeId
+
+
+def start_orders(cluster: Cluster, job: Job, fact: JobPlaced, seq: int) -> Iterator[tuple[NodeId, StartOrder]]:
+    """One order for each member of a placement that commit `seq` recorded."""
+    peers = tuple(Peer(member.node_id, cluster.nodes[member.node_id].address, len(member.gpus)) for member in fact.members)
+    for member in fact.members:
+        yield member.node_id, _start(job, member, seq, peers, fact.port)
+
+
+def stop_orders(fact: JobStopOrdered, nodes: Iterable[NodeId], seq: int) -> Iterator[tuple[NodeId, StopOrder]]:
+    """One order for each node of an attempt that commit `seq` ordered to stop."""
+    for node_id in nodes:
+        yield node_id, StopOrder(fact.job_id, fact.attempt, seq, fact.reason, fact.signal, fact.grace_ms)
+
+
+def peers_of(cluster: Cluster, job: Job) -> tuple[Peer, ...]:
+    """The attempt's nodes by rank."""
+    ranked = sorted(job.members.values(), key=lambda member: member.rank)
+    return tuple(Peer(member.node_id, cluster.nodes[member.node_id].address, len(member.gpus)) for member in ranked)
+
+
+def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
+    """All that the node should account for, as of the state's sequence."""
+    starts: list[StartOrder] = []
+    stops: list[StopOrder] = []
+    for job, member in _accounted(cluster, node_id):
+        starts.append(_start(job, member, job.placed_seq, peers_of(cluster, job), job.port))
+        if job.stop_reason:
+            stop = StopOrder(job.job_id, job.attempt, cluster.seq, job.stop_reason, job.stop_signal, job.stop_grace_ms)
+            stops.append(stop)
+    return Desired(epoch, cluster.nodes[node_id].incarnation, cluster.seq, tuple(starts), tuple(stops))
+
+
+def node_digest(cluster: Cluster, node_id: NodeId) -> str:
+    """The short form of `desired`, which an agent compares with its own."""
+    accounted = [job for job, _ in _accounted(cluster, node_id)]
+    return digest([job.ref for job in accounted], [job.ref for job in accounted if job.stop_reason])
+
+
+def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:
+    """Jobs whose member on this node is not over: placed, started or finished."""
+    for job_id in cluster.nodes[node_id].members:
+        job = cluster.jobs[job_id]
+        member = job.members[node_id]
+        if member.state not in job_life.MEMBER_OVER:
+            yield job, member
+
+
+def _start(job: Job, member: MemberView | Member, seq: int, peers: tuple[Peer, ...], port: int) -> StartOrder:
+    return StartOrder(
+        job.job_id, job.attempt, member.incarnation, seq, member.rank, member.gpus, job.spec, job.tenant, job.user, peers, port
+    )  # fmt: skip

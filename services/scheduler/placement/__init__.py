@@ -1,0 +1,1 @@
+"""Which devices: `capacity` knows what is free, `choose` picks. Pure."""

@@ -1,0 +1,64 @@
+"""What is free, by node, indexed so that the best fit is found without a search.
+
+Pure. Derived from the cluster's ledger and never compared: `refresh` looks at one node again after a fact touched it.
+Only usable nodes and healthy, present devices count.
+"""
+
+from typing import Final
+
+from libs.common import gpu_life
+from libs.common.cluster import Cluster, GpuView, Node, node_gpus
+from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, NodeId
+
+
+class Capacity:
+    """`by_free[n]` are the nodes with n wholly free devices; `shared` the free share (hundredths) of partly held
+    devices, by node.
+
+    `version` grows with every change that could let a waiting job start; `inventory` with every change of what the
+    cluster could ever hold.
+    """
+
+    def __init__(self) -> None:
+        self.by_free: Final[list[dict[NodeId, None]]] = [{} for _ in range(GPUS_PER_NODE_MAX + 1)]
+        self.whole: Final[dict[NodeId, list[GpuId]]] = {}
+        self.shared: Final[dict[NodeId, dict[GpuId, int]]] = {}
+        self.sizes: Final[dict[NodeId, int]] = {}
+        self.version = 0
+        self.inventory = 0
+
+    def refresh(self, cluster: Cluster, node_id: NodeId) -> None:
+        """Look at one node again."""
+        self._forget(node_id)
+        node = cluster.nodes[node_id]
+        self.version += 1
+        size = len(_placeable(cluster, node)) if node.usable else -1
+        if size != self.sizes.get(node_id, -1):
+            self.inventory += 1
+        self.sizes.pop(node_id, None)
+        if size >= 0:
+            self.sizes[node_id] = size
+            self._index(cluster, node)
+
+    def _forget(self, node_id: NodeId) -> None:
+        old = self.whole.pop(node_id, None)
+        if old is not None:
+            del self.by_free[len(old)][node_id]
+        self.shared.pop(node_id, None)
+
+    def _index(self, cluster: Cluster, node: Node) -> None:
+        free, shared = [], {}
+        for view in _placeable(cluster, node):
+            held = view.held
+            if held == 0:
+                free.append(view.gpu.uuid)
+            elif held < WHOLE_GPU:
+                shared[view.gpu.uuid] = WHOLE_GPU - held
+        self.whole[node.node_id] = free
+        self.by_free[len(free)][node.node_id] = None
+        if shared:
+            self.shared[node.node_id] = shared
+
+
+def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:
+    return [view for view in node_gpus(cluster, node) if view.present and view.health in gpu_life.USABLE][:GPUS_PER_NODE_MAX]

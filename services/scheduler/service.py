@@ -1,0 +1,265 @@
+"""The scheduler as a process: stand by, begin a term, decide, speak.
+
+`Scheduler` runs the shared shell over two folds of the log: `state` works ahead and decides, `acked` is what the log
+has acknowledged, and everything that leaves this process (orders, leases, digests, answers) comes from it. Runs
+unchanged in tests/sim.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.bus import Bus
+from libs.common.clock import Clock
+from libs.common.cluster import Cluster
+from libs.common.errors import Unavailable
+from libs.common.facts import AnyFact, ClusterConfigured, Commit, JobPlaced, JobStopOrdered, LeaseExtended, TermBegan
+from libs.common.log import Entry, Log
+from libs.common.messages import Heartbeat, Lease, Order, Orders
+from libs.common.model import JobId, NodeId, Timing
+from libs.common.service import Shell
+from libs.common.settings import Settings
+from libs.common.writer import Writer
+from services.scheduler import orders
+from services.scheduler.decide import decide
+from services.scheduler.explain import explain
+from services.scheduler.leases import Leases
+from services.scheduler.state import State
+
+SILENCE_CHECK_NS: Final = 100_000_000
+MS: Final = 1_000_000
+STANDBY_ASK_S: Final = 1.0
+# How long a planned stop waits for the nodes to fetch their long lease.
+FAREWELL_S: Final = 1.5
+
+logger = logging.getLogger(__name__)
+_encode = msgspec.msgpack.Encoder().encode
+_heartbeat = msgspec.msgpack.Decoder(Heartbeat)
+
+
+class Leadership(Protocol):
+    """A quorum write that only says: this process still reaches the log."""
+
+    async def renew(self, instance: str) -> None:
+        """Raises Unavailable when it was not acknowledged."""
+        ...
+
+
+class WhyAsk(msgspec.Struct, frozen=True):
+    job_id: JobId
+    at: int = 0
+
+
+class Scheduler:
+    """One scheduler process: `core` and `voice` of the shell in one. Its instance name is only for people."""
+
+    def __init__(self, log: Log, bus: Bus, clock: Clock, settings: Settings, leadership: Leadership) -> None:
+        self.log = log
+        self.bus = bus
+        self.clock = clock
+        self.settings = settings
+        self.leadership = leadership
+        self.state = State(Cluster())
+        self.acked = Cluster()
+        self.leases = Leases()
+        self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq)
+        self.shell = Shell(log, self.writer, self, self)
+        self.silent: list[tuple[NodeId, int]] = []
+        self.silence_checked = 0
+        self.renewed_boot_ns = 0
+        self.stopping = False
+        self.extended = False
+        self.outgoing: asyncio.Queue[tuple[NodeId, list[Order]]] = asyncio.Queue()
+
+    # -- the shell's core ---------------------------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        return self.state.seq
+
+    def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
+        self.state.apply_entry(seq, subject, commit)
+
+    def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
+        self.state.apply_own(facts, at_ns)
+
+    def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
+        self.state.skip_own(seq, subject, commit)
+
+    def decide(self, now_ns: int) -> Sequence[AnyFact]:
+        if self.stopping:
+            return ()
+        now = self.clock.boot_ns()
+        if self.state.epoch and now - self.silence_checked >= SILENCE_CHECK_NS:
+            self.silence_checked = now
+            self.silent = self.leases.silent(self.state.cluster, now, now_ns)
+        return decide(self.state, now_ns, self.silent)
+
+    # -- the shell's voice --------------------------------------------------------------------------------------
+
+    def folded(self, entry: Entry, commit: Commit) -> None:
+        fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
+
+    def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
+        """Send each node its part of what the log has just taken."""
+        for fact in facts:
+            if isinstance(fact, JobPlaced | JobStopOrdered):
+                self._order(seq, fact)
+
+    def _order(self, seq: int, fact: JobPlaced | JobStopOrdered) -> None:
+        job = self.state.cluster.jobs.get(fact.job_id)
+        if job is None or job.attempt != fact.attempt:
+            return
+        if isinstance(fact, JobPlaced):
+            for node_id, order in orders.start_orders(self.state.cluster, job, fact, seq):
+                self.outgoing.put_nowait((node_id, [order]))
+        else:
+            for node_id, stop in orders.stop_orders(fact, list(job.members), seq):
+                self.outgoing.put_nowait((node_id, [stop]))
+
+    # -- the process --------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a long lease behind."""
+        await self._stand_by(stop)
+        if stop.is_set():
+            return
+        await self.shell.replay()
+        await self._begin_term()
+        async with asyncio.TaskGroup() as tasks:
+            serving = [
+                tasks.create_task(self.shell.serve(), name="shell"),
+                tasks.create_task(self._send_orders(), name="orders"),
+                tasks.create_task(self._renew(), name="leadership"),
+            ]
+            await self._listen()
+            await stop.wait()
+            await self._farewell()
+            for task in serving:
+                task.cancel()
+
+    async def _stand_by(self, stop: asyncio.Event) -> None:
+        """Wait while another scheduler answers. Silence for one term (or nobody listening at all) ends the wait."""
+        deadline = self.clock.boot_ns() + self.settings.term_ms * MS
+        while not stop.is_set() and self.clock.boot_ns() < deadline:
+            asked = self.clock.boot_ns()
+            try:
+                await self.bus.request(subjects.ask_scheduler("alive"), b"", STANDBY_ASK_S)
+                deadline = self.clock.boot_ns() + self.settings.term_ms * MS
+                await asyncio.sleep(STANDBY_ASK_S)
+            except Unavailable:
+                if self.clock.boot_ns() - asked < STANDBY_ASK_S * 1e9 / 2:
+                    return  # nobody listens there at all
+        logger.info("no scheduler answers: this one begins a term")
+
+    async def _begin_term(self) -> None:
+        """TermBegan, appended under the fence; its sequence is the epoch of all that this process writes and says."""
+        first: list[AnyFact] = [TermBegan(instance=self.settings.instance)]
+        if not self.acked.configured:
+            settings = self.settings
+            timing = Timing(settings.heartbeat_ms, settings.lease_ms, settings.margin_ms, settings.term_ms)
+            first.append(ClusterConfigured(cluster_id=settings.cluster_id, timing=timing))
+        seq = await self.writer.commit(first)
+        self.writer.attached_seq = seq  # folded as anyone's, when it comes back: its sequence is its meaning
+        self.writer.epoch = self.state.epoch = seq
+        self.renewed_boot_ns = self.writer.acked_boot_ns
+        self.leases.begin(self.acked, self.clock.boot_ns())
+        logger.info("term %d began after commit %d", seq, self.seq)
+
+    async def _listen(self) -> None:
+        await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
+        await self.bus.subscribe(f"{subjects.DESIRED}.*", self._on_desired)
+        await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
+        await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why)
+
+    async def _send_orders(self) -> None:
+        """Each node's orders of one moment in one message."""
+        while True:
+            node_id, batch = await self.outgoing.get()
+            by_node: dict[NodeId, list[Order]] = {node_id: batch}
+            while not self.outgoing.empty():
+                node_id, more = self.outgoing.get_nowait()
+                by_node.setdefault(node_id, []).extend(more)
+            for node_id, part in by_node.items():
+                await self.bus.publish(subjects.orders(node_id), _encode(Orders(self.state.epoch, tuple(part))))
+
+    async def _renew(self) -> None:
+        """Keep the right to grant leases: an acknowledged write at least every third of a term."""
+        while True:
+            sent = self.clock.boot_ns()
+            try:
+                await self.leadership.renew(self.settings.instance)
+                self.renewed_boot_ns = max(self.renewed_boot_ns, sent)
+            except Unavailable as error:
+                logger.warning("the term was not renewed: %s", error)
+            await asyncio.sleep(self.acked.timing.term_ms / 3_000)
+
+    def may_grant(self, now: int) -> bool:
+        """Within one term of the sending of the last acknowledged leadership write."""
+        latest = max(self.renewed_boot_ns, self.writer.acked_boot_ns)
+        return self.acked.epoch == self.state.epoch and now - latest < self.acked.timing.term_ms * MS
+
+    async def _on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
+        beat = _heartbeat.decode(data)
+        now = self.clock.boot_ns()
+        node = self.acked.nodes.get(beat.node_id)
+        if node is None or beat.incarnation > node.incarnation:
+            return self._lease(beat, "unknown", 0)
+        ahead = self.state.cluster.nodes[beat.node_id]
+        if beat.incarnation < node.incarnation or beat.incarnation <= max(node.lost, ahead.lost):
+            return self._lease(beat, "lost", 0)
+        self.leases.hear(beat.node_id, now)
+        usable = node.usable and ahead.usable and self.may_grant(now)
+        return self._lease(beat, "ok", self._grant(beat.node_id, now) if usable else 0)
+
+    def _grant(self, node_id: NodeId, now: int) -> int:
+        granted = self.leases.grant(self.acked, node_id, now)
+        return self.settings.stop_lease_ms if self.extended else granted
+
+    def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
+        known = beat.node_id in self.acked.nodes
+        digest = orders.node_digest(self.acked, beat.node_id) if known else ""
+        heartbeat_ms = self.acked.timing.heartbeat_ms
+        epoch, seq = self.state.epoch, self.acked.seq
+        return _encode(Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, heartbeat_ms, digest, seq))
+
+    async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
+        node_id = NodeId(subject.split(".", 1)[1])
+        if node_id not in self.acked.nodes or self.acked.epoch != self.state.epoch:
+            return None
+        return _encode(orders.desired(self.acked, node_id, self.state.epoch))
+
+    async def _on_alive(self, subject: str, data: bytes) -> bytes | None:
+        return str(self.state.epoch).encode() if self.may_grant(self.clock.boot_ns()) else None
+
+    async def _on_why(self, subject: str, data: bytes) -> bytes | None:
+        ask = msgspec.msgpack.decode(data, type=WhyAsk)
+        state = self.state if ask.at == 0 else await state_at(self.log, ask.at)
+        return msgspec.json.encode(explain(state, ask.job_id))
+
+    async def _farewell(self) -> None:
+        """A planned stop: the log says that every node may go on alone, then each hears it with its next heartbeat."""
+        self.stopping = True
+        await self.writer.put([LeaseExtended(duration_ms=self.settings.stop_lease_ms)])
+        self.extended = True
+        if self.acked.nodes:
+            await asyncio.sleep(FAREWELL_S * self.acked.timing.heartbeat_ms / 1_000)
+
+
+async def state_at(log: Log, seq: int) -> State:
+    """The state as of a past sequence, folded again from the log. Yields to the loop between batches."""
+    cluster = Cluster()
+    async for batch in log.read(0):
+        for entry in batch:
+            if entry.seq > seq:
+                return State(cluster)
+            fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
+        if not batch or cluster.seq >= seq:
+            return State(cluster)
+        await asyncio.sleep(0)
+    return State(cluster)

@@ -1,0 +1,199 @@
+"""The scheduler's state: the cluster's fold, and indexes over it that make each decision a look-up.
+
+Pure. Every job is in at most one bucket: the one of the rule of `decide.py` that has to act on it; `apply` moves it
+as facts change it. The indexes are derived: `State(cluster)` builds them from any cluster, so a snapshot holds none
+of them.
+"""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from libs.common import fold, job_life, subjects
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, Job, all_over
+from libs.common.facts import AnyFact, Commit
+from libs.common.model import JobId, NodeId
+from services.scheduler import policies
+from services.scheduler.placement.capacity import Capacity
+from services.scheduler.queue import Queue
+
+ENQUEUE: Final = "enqueue"
+WITHDRAW: Final = "withdraw"
+WAIT: Final = "wait"
+STOP: Final = "stop"
+SETTLE: Final = "settle"
+PORT_FIRST: Final = 29_500
+PORT_LAST: Final = 32_767
+
+
+class Noted(NamedTuple):
+    """The port that a placed job was given, and on which address."""
+
+    address: str
+    port: int
+
+
+class State:
+    """`epoch` is this process's own term: 0 until it began one, and it decides only while the log agrees."""
+
+    def __init__(self, cluster: Cluster, policy: str = "priority") -> None:
+        self.cluster = cluster
+        self.order = policies.POLICIES[policy]
+        self.epoch = 0
+        self.capacity = Capacity()
+        self.queue = Queue()
+        self.buckets: dict[str, dict[JobId, None]] = {name: {} for name in (ENQUEUE, WITHDRAW, WAIT, STOP, SETTLE)}
+        self.bucket_of: dict[JobId, str] = {}
+        self.deadlines: list[tuple[int, JobId, int]] = []
+        self.returning: dict[NodeId, None] = {}
+        self.ports: dict[str, dict[int, JobId]] = {}
+        self.port_last: dict[str, int] = {}
+        self.noted: dict[JobId, Noted] = {}
+        # The last (capacity, queue) versions at which nothing could be placed.
+        self.nothing_fits: tuple[int, int] = (-1, -1)
+        self._look_at(Change(tuple(cluster.jobs), tuple(cluster.nodes)))
+
+    @property
+    def seq(self) -> int:
+        return self.cluster.seq
+
+    def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
+        """Fold a commit of the log."""
+        for change in fold.apply_entry(self.cluster, seq, subject, commit):
+            self._look_at(change)
+
+    def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
+        """Fold own facts ahead of the log; their sequence is not known yet."""
+        stamp = Stamp(0, at_ns, self.epoch, subjects.SCHEDULER_KIND, "")
+        for fact in facts:
+            change = fold.apply(self.cluster, fact, stamp)
+            assert change is not NOTHING, f"the scheduler decided what its own fold ignores: {fact}"
+            self._look_at(change)
+
+    def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
+        """An own commit came back: only the position moves."""
+        fold.pass_over(self.cluster, seq, subject, commit)
+
+    def first(self, bucket: str) -> Job | None:
+        """The job that waits longest for this rule."""
+        for job_id in self.buckets[bucket]:
+            return self.cluster.jobs[job_id]
+        return None
+
+    def overdue(self, now_ns: int) -> Job | None:
+        """A job whose start or time limit has passed. Entries of ended attempts are dropped on the way."""
+        while self.deadlines and self.deadlines[0][0] <= now_ns:
+            _, job_id, attempt = self.deadlines[0]
+            job = self.cluster.jobs.get(job_id)
+            if job is not None and job.attempt == attempt and limit_passed(job, now_ns):
+                return job
+            heappop(self.deadlines)
+        return None
+
+    def free_port(self, address: str) -> int:
+        """A port of that address which no living job was given, not one that was just given back."""
+        used = self.ports.get(address, {})
+        port = self.port_last.get(address, PORT_LAST)
+        for _ in range(PORT_LAST - PORT_FIRST + 1):
+            port = port + 1 if port < PORT_LAST else PORT_FIRST
+            if port not in used:
+                return port
+        return 0
+
+    def _look_at(self, change: Change) -> None:
+        for node_id in change.nodes:
+            self.capacity.refresh(self.cluster, node_id)
+            self._note_return(node_id)
+        for job_id in change.jobs:
+            self._reclassify(job_id)
+
+    def _note_return(self, node_id: NodeId) -> None:
+        node = self.cluster.nodes[node_id]
+        ready = node.returned <= node.lost < node.incarnation and node.lost > 0 and not node.accounted
+        if ready:
+            self.returning[node_id] = None
+        else:
+            self.returning.pop(node_id, None)
+
+    def _reclassify(self, job_id: JobId) -> None:
+        job = self.cluster.jobs.get(job_id)
+        new = bucket_for(job) if job is not None else ""
+        old = self.bucket_of.pop(job_id, "")
+        if old:
+            self.buckets[old].pop(job_id, None)
+        if new:
+            self.bucket_of[job_id] = new
+            self.buckets[new][job_id] = None
+        if new == WAIT and job is not None:
+            self.queue.add(job, self.order(job))
+        elif old == WAIT:
+            self.queue.remove(job_id)
+        if job is not None:
+            self._note_attempt(job)
+
+    def _note_attempt(self, job: Job) -> None:
+        """Keep the port ledger and the limits of the current attempt."""
+        noted = self.noted.get(job.job_id)
+        if job.state not in job_life.ON_NODES:
+            if noted is not None:
+                del self.noted[job.job_id]
+                self.ports[noted.address].pop(noted.port, None)
+        elif noted is None:
+            self._note(job)
+
+    def _note(self, job: Job) -> None:
+        address = self.cluster.nodes[next(iter(job.members))].address
+        self.noted[job.job_id] = Noted(address, job.port)
+        self.ports.setdefault(address, {})[job.port] = job.job_id
+        self.port_last[address] = job.port
+        for due in limits(job):
+            heappush(self.deadlines, (due, job.job_id, job.attempt))
+
+
+def bucket_for(job: Job) -> str:
+    """The rule that has to act on this job, if any."""
+    match job.state:
+        case job_life.PENDING:
+            return ENQUEUE if job.admitted else ""
+        case job_life.QUEUED:
+            return WITHDRAW if job.cancel is not None else WAIT
+        case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
+            if all_over(job):
+                return SETTLE
+            return STOP if wants_stop(job) else ""
+        case _:
+            return ""
+
+
+def wants_stop(job: Job) -> bool:
+    """A cancel that was not ordered yet (or a shorter one), or a gang of which one member ended badly."""
+    if job.state == job_life.RELEASING:
+        return False
+    if job.cancel is not None and (not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms):
+        return True
+    return not job.stop_reason and is_hurt(job)
+
+
+def is_hurt(job: Job) -> bool:
+    """One member ended in another way than by exit code 0: the rest of the gang cannot go on."""
+    return any(member.state in job_life.MEMBER_ENDED and member.exit_code != 0 for member in job.members.values())
+
+
+def limits(job: Job) -> list[int]:
+    """When to look at this attempt again: its start limit, and its time limit if it has one."""
+    due = [job.placed_ns + job.spec.start_s * 1_000_000_000]
+    if job.spec.time_limit_s:
+        due.append(job.placed_ns + job.spec.time_limit_s * 1_000_000_000)
+    return due
+
+
+def limit_passed(job: Job, now_ns: int) -> str:
+    """Which limit the attempt has passed, in the word that its stop gives as the reason; empty for none."""
+    if job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason:
+        return ""
+    ran_ns = now_ns - job.placed_ns
+    if job.spec.time_limit_s and ran_ns >= job.spec.time_limit_s * 1_000_000_000:
+        return "time_limit"
+    unstarted = any(member.state == job_life.PLACED for member in job.members.values())
+    return "start_timeout" if unstarted and ran_ns >= job.spec.start_s * 1_000_000_000 else ""
