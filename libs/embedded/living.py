@@ -1,0 +1,74 @@
+"""Which process is which: a pid counts only together with its start time and the boot it belongs to. Linux."""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+PR_SET_PDEATHSIG: Final = 1
+POLL_S: Final = 0.02
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """One process, for ever: never mistaken for a later one with the same pid."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+def ticket(pid: int) -> Ticket | None:
+    """None when there is no such process, or a dead one that nobody has waited for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in b"ZX" else Ticket(pid, int(fields[19]), _boot_id())
+
+
+def is_living(known: Ticket) -> bool:
+    return ticket(known.pid) == known
+
+
+def end(known: Sequence[Ticket], grace_s: float) -> None:
+    """SIGTERM, and SIGKILL for what is left after `grace_s`; returns when none of them lives."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for each in known:
+            if is_living(each):
+                os.kill(each.pid, number)
+        if wait_gone(known, grace_s):
+            return
+
+
+def wait_gone(known: Sequence[Ticket], within_s: float) -> bool:
+    """True as soon as none of them lives."""
+    deadline = time.monotonic() + within_s
+    while any(is_living(each) for each in known):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def die_with_parent() -> Callable[[], None]:
+    """For `preexec_fn`: the kernel kills the child when this process is gone, however it went."""
+    parent = os.getpid()
+
+    def before_exec() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return before_exec
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,100 @@
+"""The nats-server's configuration: loopback only, every acknowledged message on disk, one user per process with the
+lists of `permissions.py`, and no way in without an nkey.
+
+Pure: text out. The file is JSON, which the server reads as its own format. `sync_interval: always` is not negotiable:
+with the default a power cut loses acknowledged facts.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from libs.embedded import permissions
+from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
+
+LOOPBACK: Final = "127.0.0.1"
+MAX_PAYLOAD_BYTES: Final = 1 << 20
+# Room beside the log for buckets and snapshots.
+BESIDE_LOG_BYTES: Final = 2 << 30
+
+Block = dict[str, object]
+
+
+class Peers(msgspec.Struct, frozen=True):
+    """The route ports of a cluster on this machine, one each server, and the password between them."""
+
+    ports: tuple[int, ...]
+    password: str
+
+
+class Server(msgspec.Struct, frozen=True):
+    """One server. `peers` None is a server alone."""
+
+    name: str
+    port: int
+    store: str
+    log_bytes: int
+    peers: Peers | None = None
+    route_port: int = 0
+
+
+def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
+    """The file's text; it may hold the routes' password, so it belongs into a file of mode 0600."""
+    config: Block = {
+        "server_name": server.name,
+        "host": LOOPBACK,
+        "port": server.port,
+        "max_payload": MAX_PAYLOAD_BYTES,
+        "jetstream": {"store_dir": server.store, "sync_interval": "always", "max_file": server.log_bytes + BESIDE_LOG_BYTES},
+        "accounts": accounts(fleet, public_keys),
+    }
+    if server.peers is not None:
+        config["cluster"] = _cluster(server.route_port, server.peers)
+    return json.dumps(config, indent=1)
+
+
+def accounts(fleet: Fleet, public_keys: Mapping[str, str]) -> Block:
+    """CORE with JetStream; in an isolated fleet, one account per node beside it."""
+    users = [_user(public_keys[name], allowed) for name, allowed in permissions.core(fleet).items()]
+    core: Block = {"jetstream": "enabled", "users": users}
+    if not fleet.isolated:
+        return {CORE_ACCOUNT: core}
+    offered = permissions.core_exports()
+    core["exports"] = [{"service": each} for each in offered.asks] + [{"stream": each} for each in offered.told]
+    crossings = {node_id: permissions.node_crossing(node_id) for node_id in fleet.nodes}
+    core["imports"] = [{"service": _of(_account(node_id), each)} for node_id, crossing in crossings.items() for each in crossing.answers]
+    users_of = {node_id: _user(public_keys[node_id], permissions.node(node_id, fleet)) for node_id in fleet.nodes}
+    found: Block = {CORE_ACCOUNT: core}
+    found |= {_account(node_id): _node(crossings[node_id], users_of[node_id]) for node_id in fleet.nodes}
+    return found
+
+
+def _node(crossing: Crossing, user: Block) -> Block:
+    return {
+        "users": [user],
+        "imports": [{"service": _of(CORE_ACCOUNT, each)} for each in crossing.asks]
+        + [{"stream": _of(CORE_ACCOUNT, each)} for each in crossing.told],
+        "exports": [{"service": each, "accounts": [CORE_ACCOUNT]} for each in crossing.answers],
+    }
+
+
+def _account(node_id: str) -> str:
+    return f"NODE_{node_id}"
+
+
+def _of(account: str, subject: str) -> Block:
+    return {"account": account, "subject": subject}
+
+
+def _user(public_key: str, allowed: Allowed) -> Block:
+    lists: Block = {"publish": {"allow": list(allowed.publish)}, "subscribe": {"allow": list(allowed.subscribe)}}
+    return {"nkey": public_key, "permissions": lists}
+
+
+def _cluster(port: int, peers: Peers) -> Block:
+    """Routes carry everything of every account: they need a password even on loopback."""
+    routes = [f"nats://route:{peers.password}@{LOOPBACK}:{each}" for each in peers.ports if each != port]
+    authorization: Block = {"user": "route", "password": peers.password}
+    return {"name": "muster", "listen": f"{LOOPBACK}:{port}", "authorization": authorization, "routes": routes}

@@ -1,0 +1,162 @@
+"""What each process's nkey may publish and subscribe to, and which accounts the server keeps apart. Pure; generated
+from `libs/common/subjects.py`.
+
+Each writer may publish its own facts subject and no other. A permission list alone does not hold that: the server
+answers a request on any subject that the request names, so a process could have an acknowledgement or a stored message
+written into another's facts. A node therefore lives in an account of its own, where nothing but what it imports exists;
+and nobody has `allow_responses`: who answers may publish to the inboxes of those who may ask, and to nothing else.
+Nobody may purge, delete or change FACTS. tests/integration/test_embedded_permissions.py holds this on a real server.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common import subjects as s
+
+CORE_ACCOUNT: Final = "CORE"
+OPERATOR: Final = "operator"
+AUDIT: Final = "audit"
+API: Final = "$JS.API"
+# How the server renames the inbox of a question that crosses accounts.
+CROSSED_INBOX: Final = "_R_.>"
+OUTPUT_STREAM: Final = f"KV_{s.OUTPUT_BUCKET}"
+LEADER_STREAM: Final = f"KV_{s.LEADER_BUCKET}"
+SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
+STREAMS: Final = (s.STREAM, OUTPUT_STREAM, LEADER_STREAM, SNAPSHOT_STREAM)
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """The processes that a server knows. `isolated`: each node has an account of its own (it then reads its subject's
+    last message by direct get; False lets it read FACTS by sequence, for a log that asks the leader by MSG.GET).
+    """
+
+    nodes: tuple[str, ...] = ()
+    gateways: tuple[str, ...] = ("a",)
+    isolated: bool = False
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """One process's lists; what is not in them is refused."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """What passes between a node's account and CORE: `asks` node -> core and answered, `told` core -> node, `answers`
+    core -> node and answered.
+    """
+
+    asks: tuple[str, ...]
+    told: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def gateway_name(instance: str) -> str:
+    return f"gateway-{instance}"
+
+
+def names(fleet: Fleet) -> tuple[str, ...]:
+    """Every process that has an nkey: the names of connections, inboxes and seed files."""
+    return (s.SCHEDULER_KIND, s.QUOTA_KIND, AUDIT, OPERATOR, *map(gateway_name, fleet.gateways), *fleet.nodes)
+
+
+def core(fleet: Fleet) -> dict[str, Allowed]:
+    """Name -> lists, of the processes in CORE (nodes too unless they are isolated)."""
+    found = {
+        s.SCHEDULER_KIND: _scheduler(fleet),
+        s.QUOTA_KIND: Allowed((s.QUOTA, *_read_facts(), *_read_snapshots()), _inbox(s.QUOTA_KIND)),
+        AUDIT: Allowed(_read_facts(), _inbox(AUDIT)),
+        OPERATOR: Allowed((*_read_facts(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
+    }
+    found |= {gateway_name(instance): _gateway(instance) for instance in fleet.gateways}
+    if not fleet.isolated:
+        found |= {node_id: node(node_id, fleet) for node_id in fleet.nodes}
+    return found
+
+
+def node(node_id: str, fleet: Fleet) -> Allowed:
+    """An agent: its facts, its heartbeat, its questions, the output it leaves behind; its orders and what it is asked."""
+    crossing = node_crossing(node_id)
+    leader_get = () if fleet.isolated else (f"{API}.STREAM.MSG.GET.{s.STREAM}",)
+    answers = (CROSSED_INBOX,) if fleet.isolated else tuple(f"{_prefix(name)}.>" for name in _askers(fleet))
+    return Allowed((*crossing.asks, *leader_get, *answers), (*_inbox(node_id), *crossing.told, *crossing.answers))
+
+
+def node_crossing(node_id: str) -> Crossing:
+    """All that there is in a node's account."""
+    own = s.node(node_id)
+    asks = (own, f"{API}.DIRECT.GET.{s.STREAM}.{own}", s.heartbeat(node_id), s.desired(node_id), *_put_output())
+    return Crossing(asks, (s.orders(node_id),), (s.ask_node(node_id, ">"),))
+
+
+def core_exports() -> Crossing:
+    """The same for all nodes, as CORE offers it (a node's account imports its own part by name)."""
+    return node_crossing("*")
+
+
+def _scheduler(fleet: Fleet) -> Allowed:
+    """Alone creates the streams; never deletes or changes one."""
+    creates = tuple(f"{API}.STREAM.{verb}.{stream}" for stream in STREAMS for verb in ("CREATE", "INFO"))
+    leads = (f"$KV.{s.LEADER_BUCKET}.>", *_read_stream(LEADER_STREAM))
+    heard = _askers(fleet) if fleet.isolated else (*_askers(fleet), *fleet.nodes)
+    answers = (CROSSED_INBOX, *(f"{_prefix(name)}.>" for name in heard))
+    publish = (s.SCHEDULER, s.orders("*"), s.ALIVE, *_read_facts(), *_read_snapshots(), *creates, *leads, *answers)
+    hears = (s.heartbeat("*"), s.desired("*"), s.ask_scheduler(">"), s.ALIVE)
+    return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
+
+
+def _gateway(instance: str) -> Allowed:
+    """Its own intents, questions, jobs' last output, and the snapshots that it makes."""
+    saves = (f"$O.{s.SNAPSHOT_BUCKET}.>", f"{API}.STREAM.PURGE.{SNAPSHOT_STREAM}")
+    reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
+    return Allowed((s.gateway(instance), *_ask(), *reads, *saves), _inbox(gateway_name(instance)))
+
+
+def _askers(fleet: Fleet) -> tuple[str, ...]:
+    """Who may ask the scheduler and the nodes, other than the nodes themselves."""
+    return (OPERATOR, *map(gateway_name, fleet.gateways))
+
+
+def _ask() -> tuple[str, ...]:
+    return (s.ask_scheduler(">"), s.ask_node("*", ">"))
+
+
+def _read_facts() -> tuple[str, ...]:
+    """What `log_jetstream` uses: the bounds, single messages from the leader, a pushed consumer with flow control."""
+    return (f"{API}.STREAM.MSG.GET.{s.STREAM}", *_consume(s.STREAM))
+
+
+def _read_snapshots() -> tuple[str, ...]:
+    """An object is read by a consumer; the client asks for the stream's name first."""
+    verbs = (f"{API}.STREAM.NAMES", f"{API}.CONSUMER.DELETE.{SNAPSHOT_STREAM}.>")
+    return (*_read_stream(SNAPSHOT_STREAM), *_consume(SNAPSHOT_STREAM), *verbs)
+
+
+def _consume(stream: str) -> tuple[str, ...]:
+    create = f"{API}.CONSUMER.CREATE.{stream}"
+    return (f"{API}.STREAM.INFO.{stream}", create, f"{create}.>", f"$JS.FC.{stream}.>")
+
+
+def _read_stream(stream: str) -> tuple[str, ...]:
+    """Single messages of a bucket, from the leader and by direct get."""
+    return (f"{API}.STREAM.INFO.{stream}", f"{API}.STREAM.MSG.GET.{stream}", f"{API}.DIRECT.GET.{stream}.>")
+
+
+def _put_output() -> tuple[str, ...]:
+    return (f"$KV.{s.OUTPUT_BUCKET}.>",)
+
+
+def _inbox(name: str) -> tuple[str, ...]:
+    return (f"{_prefix(name)}.>",)
+
+
+def _prefix(name: str) -> str:
+    """As `log_jetstream.connect` names it. No wildcard can stand for a part of it: `*` is a whole token."""
+    return f"_INBOX_{name}"
+
+
+def _once(subjects: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(subjects))

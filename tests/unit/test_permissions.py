@@ -1,0 +1,72 @@
+"""The lists by themselves: one writer a subject, nothing that could undo the log, answers only to those who may ask."""
+
+import pytest
+
+from libs.common import subjects as s
+from libs.embedded import permissions
+from libs.embedded.permissions import Allowed, Fleet
+
+TOGETHER = Fleet(nodes=("node-1", "node-2"), gateways=("a", "b"))
+ISOLATED = Fleet(nodes=TOGETHER.nodes, gateways=TOGETHER.gateways, isolated=True)
+
+
+def everyone(fleet: Fleet) -> dict[str, Allowed]:
+    return permissions.core(fleet) | {node_id: permissions.node(node_id, fleet) for node_id in fleet.nodes}
+
+
+def covers(pattern: str, subject: str) -> bool:
+    """As the server matches: `*` one token, `>` the rest."""
+    wanted, given = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted, given = wanted[:-1], given[: len(wanted) - 1] if len(given) >= len(wanted) else []
+    return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))
+
+
+def speakers(fleet: Fleet, subject: str) -> list[str]:
+    return [name for name, allowed in everyone(fleet).items() if any(covers(each, subject) for each in allowed.publish)]
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+def test_each_facts_subject_has_one_writer(fleet: Fleet) -> None:
+    assert speakers(fleet, s.SCHEDULER) == ["scheduler"]
+    assert speakers(fleet, s.QUOTA) == ["quota"]
+    assert speakers(fleet, s.gateway("a")) == ["gateway-a"]
+    assert speakers(fleet, s.node("node-2")) == ["node-2"]
+    assert speakers(fleet, "facts.other") == []
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet) -> None:
+    assert speakers(fleet, s.orders("node-1")) == ["scheduler"]
+    assert speakers(fleet, s.heartbeat("node-1")) == ["node-1"]
+    assert speakers(fleet, s.desired("node-2")) == ["node-2"]
+    assert speakers(fleet, s.ALIVE) == ["scheduler"]
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+@pytest.mark.parametrize("verb", ["STREAM.PURGE", "STREAM.DELETE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.RESTORE"])
+def test_nobody_may_undo_the_log(fleet: Fleet, verb: str) -> None:
+    assert speakers(fleet, f"$JS.API.{verb}.FACTS") == []
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+def test_only_the_scheduler_makes_streams(fleet: Fleet) -> None:
+    assert all(speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") == ["scheduler"] for stream in permissions.STREAMS)
+
+
+def test_an_isolated_node_reads_nothing_of_the_log_but_its_own_last_message() -> None:
+    allowed = permissions.node("node-1", ISOLATED).publish
+    reads = [each for each in allowed if each.startswith(permissions.API)]
+    assert reads == ["$JS.API.DIRECT.GET.FACTS.facts.node.node-1"]
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+def test_nobody_hears_another_s_inbox(fleet: Fleet) -> None:
+    for name in permissions.names(fleet):
+        hears = [other for other, allowed in everyone(fleet).items() if any(covers(e, f"_INBOX_{name}.x.y") for e in allowed.subscribe)]
+        assert hears == [name]
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+def test_every_process_has_lists(fleet: Fleet) -> None:
+    assert sorted(everyone(fleet)) == sorted(permissions.names(fleet))
