@@ -4,6 +4,7 @@ A process is known by its number *and* its start time, never by the number alone
 from /proc can miss one while siblings exit, so whoever sweeps asks again until nothing is left.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -133,11 +134,18 @@ def send(pids: Iterable[int], number: int) -> int:
 
 
 def kill_below(pid: int, spare: Iterable[int] = ()) -> list[int]:
-    """SIGKILL to every descendant of a process, except the trees of its children named in `spare`; says whom it found."""
+    """SIGKILL to every descendant of this process (`pid`), except the trees of its children named in `spare`; says whom it found.
+
+    Whole groups first: the kernel does that in one step, so a group that forks cannot outrun it. No descendant shares a group
+    with a stranger, because each job begins a session of its own."""
     spared = set(spare)
     found = [child for child in children(pid) if child not in spared]
     for child in list(found):
         found += descendants(child)
+    mine = os.getpgid(pid)
+    for group in sorted({seen.group for seen in map(process, found) if seen is not None} - {mine}):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
     send(found, signal.SIGKILL)
     return found
 
