@@ -17,7 +17,7 @@ from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
 LOOPBACK: Final = "127.0.0.1"
 MAX_PAYLOAD_BYTES: Final = 1 << 20
 # Room beside the log for buckets and snapshots.
-BESIDE_LOG_BYTES: Final = 2 << 30
+BESIDE_LOG_BYTES: Final = 8 << 30
 
 Block = dict[str, object]
 
@@ -65,7 +65,7 @@ def accounts(fleet: Fleet, public_keys: Mapping[str, str]) -> Block:
     core["exports"] = [{"service": each} for each in offered.asks] + [{"stream": each} for each in offered.told]
     crossings = {node_id: permissions.node_crossing(node_id) for node_id in fleet.nodes}
     core["imports"] = [{"service": _of(_account(node_id), each)} for node_id, crossing in crossings.items() for each in crossing.answers]
-    users_of = {node_id: _user(public_keys[node_id], permissions.node(node_id, fleet)) for node_id in fleet.nodes}
+    users_of = {node_id: _user(public_keys[permissions.node_name(node_id)], permissions.node(node_id, fleet)) for node_id in fleet.nodes}
     found: Block = {CORE_ACCOUNT: core}
     found |= {_account(node_id): _node(crossings[node_id], users_of[node_id]) for node_id in fleet.nodes}
     return found

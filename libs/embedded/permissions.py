@@ -18,6 +18,8 @@ from libs.common import subjects as s
 CORE_ACCOUNT: Final = "CORE"
 OPERATOR: Final = "operator"
 AUDIT: Final = "audit"
+# The archive's check, a second connection with audit's key.
+AUDIT_VERIFY: Final = "audit-verify"
 API: Final = "$JS.API"
 # How the server renames the inbox of a question that crosses accounts.
 CROSSED_INBOX: Final = "_R_.>"
@@ -58,9 +60,13 @@ def gateway_name(instance: str) -> str:
     return f"gateway-{instance}"
 
 
+def node_name(node_id: str) -> str:
+    return f"node-{node_id}"
+
+
 def names(fleet: Fleet) -> tuple[str, ...]:
     """Every process that has an nkey: the names of connections, inboxes and seed files."""
-    return (s.SCHEDULER_KIND, s.QUOTA_KIND, AUDIT, OPERATOR, *map(gateway_name, fleet.gateways), *fleet.nodes)
+    return (s.SCHEDULER_KIND, s.QUOTA_KIND, AUDIT, OPERATOR, *map(gateway_name, fleet.gateways), *map(node_name, fleet.nodes))
 
 
 def core(fleet: Fleet) -> dict[str, Allowed]:
@@ -68,12 +74,12 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
     found = {
         s.SCHEDULER_KIND: _scheduler(fleet),
         s.QUOTA_KIND: Allowed((s.QUOTA, *_read_facts(), *_read_snapshots()), _inbox(s.QUOTA_KIND)),
-        AUDIT: Allowed(_read_facts(), _inbox(AUDIT)),
+        AUDIT: Allowed(_read_facts(), (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY))),
         OPERATOR: Allowed((*_read_facts(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
     }
     found |= {gateway_name(instance): _gateway(instance) for instance in fleet.gateways}
     if not fleet.isolated:
-        found |= {node_id: node(node_id, fleet) for node_id in fleet.nodes}
+        found |= {node_name(node_id): node(node_id, fleet) for node_id in fleet.nodes}
     return found
 
 
@@ -82,7 +88,7 @@ def node(node_id: str, fleet: Fleet) -> Allowed:
     crossing = node_crossing(node_id)
     leader_get = () if fleet.isolated else (f"{API}.STREAM.MSG.GET.{s.STREAM}",)
     answers = (CROSSED_INBOX,) if fleet.isolated else tuple(f"{_prefix(name)}.>" for name in _askers(fleet))
-    return Allowed((*crossing.asks, *leader_get, *answers), (*_inbox(node_id), *crossing.told, *crossing.answers))
+    return Allowed((*crossing.asks, *leader_get, *answers), (*_inbox(node_name(node_id)), *crossing.told, *crossing.answers))
 
 
 def node_crossing(node_id: str) -> Crossing:
@@ -98,19 +104,29 @@ def core_exports() -> Crossing:
 
 
 def _scheduler(fleet: Fleet) -> Allowed:
-    """Alone creates the streams; never deletes or changes one."""
+    """Makes the streams; never deletes or changes one. It also asks whether another scheduler lives."""
     creates = tuple(f"{API}.STREAM.{verb}.{stream}" for stream in STREAMS for verb in ("CREATE", "INFO"))
     leads = (f"$KV.{s.LEADER_BUCKET}.>", *_read_stream(LEADER_STREAM))
-    heard = _askers(fleet) if fleet.isolated else (*_askers(fleet), *fleet.nodes)
+    heard = (s.SCHEDULER_KIND, *_askers(fleet), *(() if fleet.isolated else map(node_name, fleet.nodes)))
     answers = (CROSSED_INBOX, *(f"{_prefix(name)}.>" for name in heard))
-    publish = (s.SCHEDULER, s.orders("*"), s.ALIVE, *_read_facts(), *_read_snapshots(), *creates, *leads, *answers)
+    publish = (
+        s.SCHEDULER,
+        s.orders("*"),
+        s.ALIVE,
+        s.ask_scheduler("alive"),
+        *_read_facts(),
+        *_read_snapshots(),
+        *creates,
+        *leads,
+        *answers,
+    )
     hears = (s.heartbeat("*"), s.desired("*"), s.ask_scheduler(">"), s.ALIVE)
     return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 
 def _gateway(instance: str) -> Allowed:
-    """Its own intents, questions, jobs' last output, and the snapshots that it makes."""
-    saves = (f"$O.{s.SNAPSHOT_BUCKET}.>", f"{API}.STREAM.PURGE.{SNAPSHOT_STREAM}")
+    """Its own intents, questions, jobs' last output, and the snapshots that it makes, in a bucket that it may make."""
+    saves = (f"$O.{s.SNAPSHOT_BUCKET}.>", *(f"{API}.STREAM.{verb}.{SNAPSHOT_STREAM}" for verb in ("CREATE", "PURGE")))
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     return Allowed((s.gateway(instance), *_ask(), *reads, *saves), _inbox(gateway_name(instance)))
 

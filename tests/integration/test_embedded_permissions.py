@@ -22,12 +22,13 @@ from libs.embedded.servers import Servers, start_servers
 
 LOG_BYTES = 64 << 20
 SETTLE_S = 0.1
+IDS = ("1", "2")
 NODES = ("node-1", "node-2")
 
 
 @pytest.fixture(params=[True, False], ids=["isolated", "together"], scope="module")
 def fleet(request: pytest.FixtureRequest) -> Fleet:
-    return Fleet(nodes=NODES, gateways=("a", "b"), isolated=request.param)
+    return Fleet(nodes=IDS, gateways=("a", "b"), isolated=request.param)
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ async def world(servers: Servers) -> AsyncIterator[World]:
 
 
 WRITERS = {"scheduler": s.SCHEDULER, "quota": s.QUOTA, "gateway-a": s.gateway("a"), "gateway-b": s.gateway("b")} | {
-    each: s.node(each) for each in NODES
+    f"node-{each}": s.node(each) for each in IDS
 }
 READERS = ("scheduler", "quota", "audit", "gateway-a", "operator")
 
@@ -83,7 +84,7 @@ async def test_each_writer_writes_its_own_subject(world: World) -> None:
 async def test_no_writer_writes_another_s_subject(world: World) -> None:
     for name, own in WRITERS.items():
         client = await world.client(name)
-        for subject in [*WRITERS.values(), "facts.node.node-9", "facts.other"]:
+        for subject in [*WRITERS.values(), "facts.node.9", "facts.other"]:
             if subject != own:
                 await client.publish(subject, b"forged")
     for name in ("audit", "operator"):
@@ -105,12 +106,12 @@ async def test_a_writer_reads_its_subject_s_last_message(world: World, fleet: Fl
 async def test_an_isolated_node_reads_its_own_last_message_and_no_other(world: World, fleet: Fleet) -> None:
     if not fleet.isolated:
         pytest.skip("nodes that share an account read by sequence")
-    await (await world.log("node-2")).append(s.node("node-2"), b"theirs", 0)
-    await (await world.log("node-1")).append(s.node("node-1"), b"mine", 0)
+    await (await world.log("node-2")).append(s.node("2"), b"theirs", 0)
+    await (await world.log("node-1")).append(s.node("1"), b"mine", 0)
     client = await world.client("node-1")
-    own = await client.request("$JS.API.DIRECT.GET.FACTS.facts.node.node-1", b"", timeout=2)
+    own = await client.request("$JS.API.DIRECT.GET.FACTS.facts.node.1", b"", timeout=2)
     assert own.data == b"mine"
-    for subject in ("$JS.API.DIRECT.GET.FACTS.facts.node.node-2", "$JS.API.DIRECT.GET.FACTS", "$JS.API.STREAM.MSG.GET.FACTS"):
+    for subject in ("$JS.API.DIRECT.GET.FACTS.facts.node.2", "$JS.API.DIRECT.GET.FACTS", "$JS.API.STREAM.MSG.GET.FACTS"):
         with pytest.raises(NatsError):
             await client.request(subject, b'{"seq":1}', timeout=SETTLE_S)
 
@@ -181,11 +182,11 @@ async def test_a_gateway_keeps_snapshots_that_every_deciding_service_reads(world
 
 
 QUESTIONS = [
-    ("node-1", s.heartbeat("node-1"), "scheduler", s.heartbeat("*")),
-    ("node-1", s.desired("node-1"), "scheduler", s.desired("*")),
+    ("node-1", s.heartbeat("1"), "scheduler", s.heartbeat("*")),
+    ("node-1", s.desired("1"), "scheduler", s.desired("*")),
     ("gateway-a", s.ask_scheduler("why"), "scheduler", s.ask_scheduler(">")),
     ("operator", s.ask_scheduler("why"), "scheduler", s.ask_scheduler(">")),
-    ("gateway-a", s.ask_node("node-1", "output"), "node-1", s.ask_node("node-1", ">")),
+    ("gateway-a", s.ask_node("1", "output"), "node-1", s.ask_node("1", ">")),
 ]
 
 
@@ -200,16 +201,16 @@ async def test_a_question_is_answered(world: World, asker: str, subject: str, an
 
 
 async def test_a_node_hears_its_own_orders(world: World) -> None:
-    assert await _heard(world, "node-1", s.orders("node-1"), "scheduler", s.orders("node-1")) == [s.orders("node-1")]
+    assert await _heard(world, "node-1", s.orders("1"), "scheduler", s.orders("1")) == [s.orders("1")]
 
 
 REFUSED_EARS = [
-    ("node-1", s.orders("node-2"), "scheduler", s.orders("node-2")),
-    ("node-1", s.orders("*"), "scheduler", s.orders("node-2")),
-    ("node-1", ">", "scheduler", s.orders("node-2")),
-    ("node-1", s.heartbeat("*"), "node-2", s.heartbeat("node-2")),
-    ("node-1", s.ask_node("node-2", ">"), "gateway-a", s.ask_node("node-2", "stdin")),
-    ("gateway-a", s.orders("*"), "scheduler", s.orders("node-1")),
+    ("node-1", s.orders("2"), "scheduler", s.orders("2")),
+    ("node-1", s.orders("*"), "scheduler", s.orders("2")),
+    ("node-1", ">", "scheduler", s.orders("2")),
+    ("node-1", s.heartbeat("*"), "node-2", s.heartbeat("2")),
+    ("node-1", s.ask_node("2", ">"), "gateway-a", s.ask_node("2", "stdin")),
+    ("gateway-a", s.orders("*"), "scheduler", s.orders("1")),
 ]
 
 
@@ -219,17 +220,17 @@ async def test_nobody_hears_what_is_not_for_it(world: World, listener: str, patt
 
 
 REFUSED_TONGUES = [
-    ("node-1", s.orders("node-1"), "node-1", s.orders("node-1")),
-    ("node-1", s.orders("node-2"), "node-2", s.orders("node-2")),
-    ("node-1", s.heartbeat("node-2"), "scheduler", s.heartbeat("*")),
-    ("node-1", s.desired("node-2"), "scheduler", s.desired("*")),
-    ("node-1", s.ask_node("node-2", "output"), "node-2", s.ask_node("node-2", ">")),
+    ("node-1", s.orders("1"), "node-1", s.orders("1")),
+    ("node-1", s.orders("2"), "node-2", s.orders("2")),
+    ("node-1", s.heartbeat("2"), "scheduler", s.heartbeat("*")),
+    ("node-1", s.desired("2"), "scheduler", s.desired("*")),
+    ("node-1", s.ask_node("2", "output"), "node-2", s.ask_node("2", ">")),
     ("node-1", s.ask_scheduler("why"), "scheduler", s.ask_scheduler(">")),
     ("node-1", s.ALIVE, "scheduler", s.ALIVE),
-    ("gateway-a", s.orders("node-1"), "node-1", s.orders("node-1")),
-    ("gateway-a", s.heartbeat("node-1"), "scheduler", s.heartbeat("*")),
-    ("quota", s.orders("node-1"), "node-1", s.orders("node-1")),
-    ("operator", s.orders("node-1"), "node-1", s.orders("node-1")),
+    ("gateway-a", s.orders("1"), "node-1", s.orders("1")),
+    ("gateway-a", s.heartbeat("1"), "scheduler", s.heartbeat("*")),
+    ("quota", s.orders("1"), "node-1", s.orders("1")),
+    ("operator", s.orders("1"), "node-1", s.orders("1")),
 ]
 
 
@@ -243,14 +244,14 @@ async def test_an_answer_cannot_be_aimed_at_another_s_facts(world: World, fleet:
     if not fleet.isolated:
         pytest.skip("this is what isolation is for")
     node = await world.client("node-1")
-    own = s.node("node-1")
+    own = s.node("1")
 
     async def lease(_: str, __: bytes) -> bytes:
         return b"lease"
 
     await (await world.bus("scheduler")).subscribe(s.heartbeat("*"), lease)
-    for target in (s.SCHEDULER, s.node("node-2"), s.orders("node-2")):
-        for question in (own, f"$JS.API.DIRECT.GET.FACTS.{own}", s.heartbeat("node-1")):
+    for target in (s.SCHEDULER, s.node("2"), s.orders("2")):
+        for question in (own, f"$JS.API.DIRECT.GET.FACTS.{own}", s.heartbeat("1")):
             await node.publish(question, b"forged", reply=target)
     await world.flush()
     await asyncio.sleep(SETTLE_S)
@@ -279,13 +280,13 @@ async def test_nobody_enters_without_a_key(servers: Servers) -> None:
 
 
 async def test_a_cluster_of_three_keeps_the_log_three_times(tmp_path: Path) -> None:
-    servers = start_servers(tmp_path, 3, Fleet(nodes=NODES, isolated=True), LOG_BYTES)
+    servers = start_servers(tmp_path, 3, Fleet(nodes=IDS, isolated=True), LOG_BYTES)
     world = World(servers)
     try:
         await create_stream(await world.client("scheduler"), 3, LOG_BYTES // 2)
         log = await world.log("node-1")
-        seq = await _appended(log, s.node("node-1"))
-        assert await (await world.log("audit")).get(seq) == Entry(seq, s.node("node-1"), b"x")
+        seq = await _appended(log, s.node("1"))
+        assert await (await world.log("audit")).get(seq) == Entry(seq, s.node("1"), b"x")
     finally:
         for client in world.clients.values():
             await client.close()

@@ -6,12 +6,12 @@ from libs.common import subjects as s
 from libs.embedded import permissions
 from libs.embedded.permissions import Allowed, Fleet
 
-TOGETHER = Fleet(nodes=("node-1", "node-2"), gateways=("a", "b"))
+TOGETHER = Fleet(nodes=("1", "2"), gateways=("a", "b"))
 ISOLATED = Fleet(nodes=TOGETHER.nodes, gateways=TOGETHER.gateways, isolated=True)
 
 
 def everyone(fleet: Fleet) -> dict[str, Allowed]:
-    return permissions.core(fleet) | {node_id: permissions.node(node_id, fleet) for node_id in fleet.nodes}
+    return permissions.core(fleet) | {permissions.node_name(node_id): permissions.node(node_id, fleet) for node_id in fleet.nodes}
 
 
 def covers(pattern: str, subject: str) -> bool:
@@ -31,15 +31,15 @@ def test_each_facts_subject_has_one_writer(fleet: Fleet) -> None:
     assert speakers(fleet, s.SCHEDULER) == ["scheduler"]
     assert speakers(fleet, s.QUOTA) == ["quota"]
     assert speakers(fleet, s.gateway("a")) == ["gateway-a"]
-    assert speakers(fleet, s.node("node-2")) == ["node-2"]
+    assert speakers(fleet, s.node("2")) == ["node-2"]
     assert speakers(fleet, "facts.other") == []
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
 def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet) -> None:
-    assert speakers(fleet, s.orders("node-1")) == ["scheduler"]
-    assert speakers(fleet, s.heartbeat("node-1")) == ["node-1"]
-    assert speakers(fleet, s.desired("node-2")) == ["node-2"]
+    assert speakers(fleet, s.orders("1")) == ["scheduler"]
+    assert speakers(fleet, s.heartbeat("1")) == ["node-1"]
+    assert speakers(fleet, s.desired("2")) == ["node-2"]
     assert speakers(fleet, s.ALIVE) == ["scheduler"]
 
 
@@ -50,14 +50,16 @@ def test_nobody_may_undo_the_log(fleet: Fleet, verb: str) -> None:
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_only_the_scheduler_makes_streams(fleet: Fleet) -> None:
-    assert all(speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") == ["scheduler"] for stream in permissions.STREAMS)
+def test_the_scheduler_makes_streams_and_gateways_the_bucket_of_their_snapshots(fleet: Fleet) -> None:
+    made = {stream: speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") for stream in (*permissions.STREAMS, "OTHER")}
+    snapshots = {permissions.SNAPSHOT_STREAM: ["scheduler", "gateway-a", "gateway-b"]}
+    assert made == {stream: ["scheduler"] for stream in permissions.STREAMS} | {"OTHER": []} | snapshots
 
 
 def test_an_isolated_node_reads_nothing_of_the_log_but_its_own_last_message() -> None:
-    allowed = permissions.node("node-1", ISOLATED).publish
+    allowed = permissions.node("1", ISOLATED).publish
     reads = [each for each in allowed if each.startswith(permissions.API)]
-    assert reads == ["$JS.API.DIRECT.GET.FACTS.facts.node.node-1"]
+    assert reads == ["$JS.API.DIRECT.GET.FACTS.facts.node.1"]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])

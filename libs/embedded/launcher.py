@@ -1,0 +1,185 @@
+"""The launcher's run: the server first, then the services, until it is told to stop; then all of them in order.
+
+The scheduler stops first, while the log and the agents still live: it commits and hands out the long lease under which
+jobs survive the stop. The server stops last. A second Ctrl-C kills everything at once.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.common import log_jetstream, settings
+from libs.common.errors import MusterError, Unavailable
+from libs.embedded import identity, permissions, plan, runfile, servers
+from libs.embedded.processes import Child, Say, Spec, last_line, rotate
+from libs.embedded.shape import Shape
+
+LOG_S: Final = 10.0
+READY_S: Final = 30.0
+READY_POLL_S: Final = 0.1
+READY_ASK_S: Final = 1.0
+SCHEDULER_STOP_S: Final = 5.0
+STOP_S: Final = 10.0
+KILLED: Final = 130
+
+
+class Launcher:
+    """`state` is locked by the caller; `config` is the server's file."""
+
+    def __init__(self, state: Path, shape: Shape, config: Path, say: Say) -> None:
+        self.state = state
+        self.shape = shape
+        self.config = config
+        self.say = say
+        self.children: dict[str, Child] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+        self.stop = asyncio.Event()
+        self.killed = False
+        self.ready = False
+
+    async def run(self) -> int:
+        """The whole life; the exit code. Raises Unavailable when the server does not come up."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._asked_to_stop)
+        begun, stopped = asyncio.create_task(self._begin()), asyncio.create_task(self.stop.wait())
+        try:
+            await asyncio.wait({begun, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if begun.done():
+                begun.result()
+            await stopped
+        finally:
+            begun.cancel()
+            await self._end_all()
+        return KILLED if self.killed else 0
+
+    def _asked_to_stop(self) -> None:
+        if self.stop.is_set():
+            self.killed = True
+            for child in self.children.values():
+                child.kill()
+        self.stop.set()
+
+    async def _begin(self) -> None:
+        self._keep([plan.server(self.state, self.config)])
+        await asyncio.to_thread(servers.wait_ready, self.shape.nats_port, plan.SERVER)
+        scheduler, *others = plan.control_plane(self.state, self.shape)
+        self._keep([scheduler])
+        await self._wait_log()
+        self.say("the log is up; starting the services")
+        self._keep([*others, *plan.agents(self.state, self.shape)])
+        if await self._wait_ready():
+            self._announce()
+        else:
+            self._name_what_is_ill()
+
+    def _keep(self, specs: Sequence[Spec]) -> None:
+        for spec in specs:
+            spec.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            rotate(spec.log)
+            self.children[spec.name] = Child(spec, self.say, self._record)
+            task = asyncio.create_task(self.children[spec.name].keep(), name=spec.name)
+            task.add_done_callback(self._ended)
+            self.tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A watch that fails is a bug: everything stops, and `_end_all` raises it."""
+        if not task.cancelled() and task.exception() is not None:
+            self.stop.set()
+
+    def _record(self) -> None:
+        tickets = {name: child.ticket for name, child in self.children.items() if child.ticket is not None}
+        try:
+            runfile.write(self.state, tickets, self.ready)
+        except OSError as error:
+            self.say(f"{runfile.run_file(self.state)} cannot be written ({error.strerror}): is the disk full?")
+
+    async def _wait_log(self) -> None:
+        """Until the scheduler has made the stream; bounded, for the others wait too, only less quietly."""
+        seed = identity.seed_file(self.state / "keys", permissions.OPERATOR).read_bytes().strip()
+        client = await log_jetstream.connect([self.shape.nats], permissions.OPERATOR, seed)
+        log = log_jetstream.JetStreamLog(client)
+        try:
+            async with asyncio.timeout(LOG_S):
+                while not await _has_log(log):
+                    await asyncio.sleep(READY_POLL_S)
+        except TimeoutError:
+            self.say(f"the scheduler has not made the log within {LOG_S:.0f} s; going on")
+        finally:
+            await client.close()
+
+    async def _wait_ready(self) -> bool:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + READY_S
+        while clock() < deadline:
+            if await self._answers():
+                self.ready = True
+                self._record()
+                return True
+            await asyncio.sleep(READY_POLL_S)
+        return False
+
+    async def _answers(self) -> bool:
+        """Whether the gateway's /readyz says 200."""
+        host = self.shape.gateway.removeprefix("http://").rsplit(":", 1)[0]
+        try:
+            async with asyncio.timeout(READY_ASK_S):
+                reader, writer = await asyncio.open_connection(host, self.shape.port)
+                writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                status = await reader.readline()
+                writer.close()
+        except (OSError, TimeoutError):
+            return False
+        return status.split(b" ")[1:2] == [b"200"]
+
+    def _announce(self) -> None:
+        shape = self.shape
+        self.say(f"muster is up: {shape.nodes} nodes with {shape.gpus} x {shape.model} each")
+        self.say(f"  gateway  {shape.gateway}")
+        self.say("  try      muster run --gpus 1 -- python -c \"print('hello from a GPU job')\"")
+        self.say(f"  stop     Ctrl-C here, or `muster down` (files: {self.state}, logs: {plan.logs(self.state)})")
+
+    def _name_what_is_ill(self) -> None:
+        ill = [child for child in self.children.values() if child.deaths or not child.living] or [self.children[plan.GATEWAY]]
+        self.say(f"the gateway at {self.shape.gateway} is not ready after {READY_S:.0f} s; it is still being tried. Not healthy:")
+        for child in ill:
+            self.say(f"  {child.spec.name}: {last_line(child.spec.log)} (log: {child.spec.log})")
+
+    async def _end_all(self) -> None:
+        """Scheduler, agents, gateway, quota and audit, server; each waits for the one before."""
+        agents = list(self.shape.fleet.nodes)
+        order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, STOP_S), ([plan.GATEWAY], STOP_S)]
+        order += [([plan.QUOTA, permissions.AUDIT], STOP_S), ([plan.SERVER], STOP_S)]
+        self.say("stopping (Ctrl-C again kills at once)")
+        for names, grace_s in order:
+            await asyncio.gather(*(self.children[name].end(grace_s) for name in names if name in self.children))
+        await asyncio.gather(*self.tasks)
+        runfile.remove(self.state)
+        self._farewell()
+
+    def _farewell(self) -> None:
+        minutes = settings.read(os.environ).stop_lease_ms / 60_000
+        self.say(
+            f"stopped. Jobs that were running go on under their supervisors for up to {minutes:.0f} min; `muster up` takes them back, "
+            "then `muster cancel JOB` ends one"
+        )
+
+
+async def _has_log(log: log_jetstream.JetStreamLog) -> bool:
+    try:
+        await log.bounds()
+    except Unavailable:
+        return False
+    return True
+
+
+def run(state: Path, shape: Shape, config: Path, say: Say) -> int:
+    """Blocks until the cluster was stopped."""
+    try:
+        return asyncio.run(Launcher(state, shape, config, say).run())
+    except MusterError as error:
+        raise type(error)(
+            f"{error} (logs: {plan.logs(state)}; {plan.SERVER}: {last_line(plan.logs(state) / f'{plan.SERVER}.log')})"
+        ) from error

@@ -1,0 +1,74 @@
+"""Which processes an embedded cluster has, and what each is told: its command, its environment, its files."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common import settings
+from libs.common.settings import Settings
+from libs.embedded import identity, permissions, servers
+from libs.embedded.permissions import AUDIT
+from libs.embedded.processes import Spec
+from libs.embedded.shape import Shape
+
+SERVER: Final = "nats-server"
+SCHEDULER: Final = "scheduler"
+QUOTA: Final = "quota"
+GATEWAY: Final = "gateway"
+GATEWAY_INSTANCE: Final = "a"
+# What a child inherits beside its own MUSTER_* variables.
+PASSED_ON: Final = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
+)  # fmt: skip
+
+
+def logs(state: Path) -> Path:
+    return state / "logs"
+
+
+def server(state: Path, config: Path) -> Spec:
+    return Spec(SERVER, [servers.binary(), "-c", str(config)], _passed_on(os.environ), logs(state) / f"{SERVER}.log")
+
+
+def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
+    """Scheduler, quota, audit, gateway; MUSTER_* of the caller (times, log level) hold unless the launcher decides them."""
+    base = _base(shape, environ)
+    filled = msgspec.structs.replace(base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id)
+    keys = str(identity.api_keys_file(state / "keys"))
+    outside = msgspec.structs.replace(
+        filled, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys
+    )
+    return [
+        _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),
+        _service(state, QUOTA, QUOTA, "services.quota", base, environ),
+        _service(state, AUDIT, AUDIT, "services.audit", base, environ),
+        _service(state, GATEWAY, permissions.gateway_name(GATEWAY_INSTANCE), "services.api_gateway", outside, environ),
+    ]
+
+
+def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
+    base = msgspec.structs.replace(_base(shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model)
+    told = {node_id: msgspec.structs.replace(base, node_id=node_id) for node_id in shape.fleet.nodes}
+    return [_service(state, each, permissions.node_name(each), "services.node_agent", told[each], environ) for each in told]
+
+
+def _base(shape: Shape, environ: Mapping[str, str]) -> Settings:
+    return msgspec.structs.replace(settings.read(environ), nats=shape.nats, stream_replicas=1)
+
+
+def _service(state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]) -> Spec:
+    """`name` is shown and names the files, `key` is the nkey's. Only what is not a default is said."""
+    own = state / "services" / name
+    own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = msgspec.structs.replace(told, nkey_seed_file=str(identity.seed_file(state / "keys", key)), state=str(own))
+    defaults = settings.environment(Settings())
+    changed = {variable: value for variable, value in settings.environment(found).items() if value != defaults[variable]}
+    return Spec(name, [sys.executable, "-m", module], _passed_on(environ) | changed, logs(state) / f"{name}.log")
+
+
+def _passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in PASSED_ON if name in environ} | {"PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,162 @@
+"""The children of the launcher: started, watched, started again with back-off when they die, ended in order.
+
+Each has its own session (Ctrl-C at the terminal is the launcher's alone), its own log file, and dies with the launcher.
+A child that three times in a row says that it needs a person is left down and named; the others go on.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Corrupt, Refused, TooNew
+from libs.embedded.living import Ticket, die_with_parent, ticket
+
+BACKOFF_FIRST_S: Final = 0.1
+BACKOFF_MAX_S: Final = 5.0
+# A child that lived so long begins its back-off anew.
+SETTLED_S: Final = 10.0
+NEEDS_PERSON_MAX: Final = 3
+NEEDS_PERSON: Final = (Refused.exit_code, Corrupt.exit_code, TooNew.exit_code)
+LOG_BYTES_MAX: Final = 4 << 20
+LOG_KEPT: Final = 3
+TAIL_BYTES: Final = 8 << 10
+LINE_CHARS_MAX: Final = 300
+
+Say = Callable[[str], None]
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """One child: what is run, with which environment and nothing else, and where its words go."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+
+
+class Child:
+    """One process kept alive. `keep` runs until `end` or `kill`, or until it needs a person."""
+
+    def __init__(self, spec: Spec, say: Say, changed: Callable[[], None]) -> None:
+        self.spec = spec
+        self.say = say
+        self.changed = changed
+        self.process: asyncio.subprocess.Process | None = None
+        self.ticket: Ticket | None = None
+        self.deaths = 0
+        self.given_up = False
+        self.ending = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Start it, wait for its end, start it again."""
+        pause_s, refusals, clock = BACKOFF_FIRST_S, 0, asyncio.get_running_loop().time
+        while not self.ending.is_set():
+            began = clock()
+            code = await self._life()
+            if self.ending.is_set():
+                return
+            self.deaths += 1
+            refusals = refusals + 1 if code in NEEDS_PERSON else 0
+            if refusals >= NEEDS_PERSON_MAX:
+                self._give_up(code)
+                return
+            if clock() - began > SETTLED_S:
+                pause_s = BACKOFF_FIRST_S
+            self.say(f"{self.spec.name} {_ended(code)}, is started again in {pause_s:.1f} s: {last_line(self.spec.log)}")
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, BACKOFF_MAX_S)
+
+    async def end(self, grace_s: float) -> None:
+        """SIGTERM, SIGKILL after `grace_s`; returns when it is gone."""
+        self.ending.set()
+        process = self.process
+        if process is None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), grace_s)
+        except TimeoutError:
+            self.say(f"{self.spec.name} did not stop within {grace_s:.0f} s and was killed")
+            self.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        self.ending.set()
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None and self.process.returncode is None:
+            try:
+                self.process.send_signal(number)
+            except ProcessLookupError:
+                return
+
+    @property
+    def living(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    async def _life(self) -> int:
+        with self.spec.log.open("ab") as log:
+            try:
+                self.process = await asyncio.create_subprocess_exec(
+                    *self.spec.command,
+                    env=dict(self.spec.environment),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent(),
+                )
+            except OSError as error:
+                log.write(f"cannot be started: {error}\n".encode())
+                return 1
+        self.ticket = ticket(self.process.pid)
+        self.changed()
+        if self.ending.is_set():
+            self.kill()
+        return await self.process.wait()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self.ending.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _give_up(self, code: int) -> None:
+        self.given_up = True
+        self.say(
+            f"{self.spec.name} NEEDS YOU, it is left down ({_ended(code)} {NEEDS_PERSON_MAX} times): {last_line(self.spec.log)} "
+            f"(log: {self.spec.log}); put that right, then `muster down` and `muster up`; the rest goes on"
+        )
+
+
+def rotate(log: Path) -> None:
+    """At the launcher's start: a file over its bound becomes .1, .1 becomes .2; the oldest goes."""
+    if not log.exists() or log.stat().st_size < LOG_BYTES_MAX:
+        return
+    for number in range(LOG_KEPT - 1, 0, -1):
+        older = log.with_name(f"{log.name}.{number}")
+        if older.exists():
+            older.replace(log.with_name(f"{log.name}.{number + 1}"))
+    log.replace(log.with_name(f"{log.name}.1"))
+
+
+def last_line(log: Path) -> str:
+    """What a process said last: its own one line of why it stops."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return "(no log)"
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1][:LINE_CHARS_MAX] if said else "(it said nothing)"
+
+
+def _ended(code: int) -> str:
+    return f"exited with {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"

@@ -1,0 +1,132 @@
+"""What `muster up` was asked for, and what it remembers: state/cluster.json, the mark of a directory that is ours.
+
+The shape of the first start holds for the next, unless flags change it. A file of a later format stops the start: an
+older program must not touch what it does not understand.
+"""
+
+import secrets
+import shutil
+import socket
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Corrupt, Refused, TooNew
+from libs.embedded.identity import write_private
+from libs.embedded.permissions import Fleet
+
+FORMAT: Final = "muster-embedded"
+VERSION: Final = 1
+FREE_BYTES_MIN: Final = 256 << 20
+LOG_BYTES_MAX: Final = 8 << 30
+LOG_BYTES_MIN: Final = 64 << 20
+NODES_MAX: Final = 1_024
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags of up, down and clean. None means: as last time, else the default of `Shape`."""
+
+    nodes: int | None = None
+    gpus: int | None = None
+    model: str | None = None
+    host: str | None = None
+    port: int | None = None
+    state: Path = Path(".muster")
+    foreground: bool = True
+    yes: bool = False
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """state/cluster.json."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    cluster_id: str
+    nodes: int = 4
+    gpus: int = 8
+    model: str = "Simulated H100"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    nats_port: int = 0
+    log_bytes: int = LOG_BYTES_MAX
+
+    @property
+    def fleet(self) -> Fleet:
+        return Fleet(nodes=tuple(f"node-{number}" for number in range(1, self.nodes + 1)))
+
+    @property
+    def gateway(self) -> str:
+        """Where a client on this machine finds the gateway."""
+        return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # nosec B104
+
+    @property
+    def nats(self) -> str:
+        return f"nats://127.0.0.1:{self.nats_port}"
+
+
+class _Head(msgspec.Struct, frozen=True):
+    format: str = ""
+    version: int = 0
+
+
+def shape_file(state: Path) -> Path:
+    return state / "cluster.json"
+
+
+def prepare(options: Options) -> Shape:
+    """The directory made, and the shape of this start. Raises Refused, Corrupt or TooNew with the way out."""
+    state = options.state
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        free = shutil.disk_usage(state).free
+        known = load(state)
+    except OSError as error:
+        raise Refused(f"the state directory {state} cannot be used ({error.strerror}): choose another with --state") from error
+    if free < FREE_BYTES_MIN:
+        raise Refused(f"only {free >> 20} MiB are free under {state}: free {FREE_BYTES_MIN >> 20} MiB, or choose another disk with --state")
+    return _checked(_changed(known or _first(free), options))
+
+
+def load(state: Path) -> Shape | None:
+    """None for an empty or missing directory. Raises Corrupt when it holds something that is not ours, or damaged."""
+    path = shape_file(state)
+    if not path.exists():
+        # A first start that was cut short leaves no more than its lock.
+        if state.exists() and any(each.name != "lock" for each in state.iterdir()):
+            raise Corrupt(f"{state} holds files but no cluster.json: it is not a cluster's state; choose another with --state")
+        return None
+    raw = path.read_bytes()
+    try:
+        head = msgspec.json.decode(raw, type=_Head)
+        if head.format == FORMAT and head.version > VERSION:
+            raise TooNew(f"{path} was written by a newer muster (format {head.version}, this one knows {VERSION}): upgrade this one")
+        shape = msgspec.json.decode(raw, type=Shape)
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"{path} cannot be read ({error}): restore it, or remove {state} to begin anew (its jobs are lost)") from error
+    if shape.format != FORMAT:
+        raise Corrupt(f"{path} belongs to something else ({shape.format!r}): choose another directory with --state")
+    return shape
+
+
+def save(state: Path, shape: Shape) -> None:
+    write_private(shape_file(state), msgspec.json.format(msgspec.json.encode(shape), indent=1).decode())
+
+
+def _first(free: int) -> Shape:
+    """The log may take half of the disk's free space at most."""
+    log_bytes = max(LOG_BYTES_MIN, min(LOG_BYTES_MAX, free // 2))
+    return Shape(cluster_id=f"{socket.gethostname()[:40].lower()}-{secrets.token_hex(3)}", log_bytes=log_bytes)
+
+
+def _changed(shape: Shape, options: Options) -> Shape:
+    asked = {name: getattr(options, name) for name in ("nodes", "gpus", "model", "host", "port")}
+    return msgspec.structs.replace(shape, **{name: value for name, value in asked.items() if value is not None})
+
+
+def _checked(shape: Shape) -> Shape:
+    bounds = {"nodes": (1, NODES_MAX), "gpus": (0, 64), "port": (1, 65_535)}
+    for name, (least, most) in bounds.items():
+        if not least <= getattr(shape, name) <= most:
+            raise Refused(f"--{name} {getattr(shape, name)} must be from {least} to {most}")
+    return shape
