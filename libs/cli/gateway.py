@@ -1,0 +1,201 @@
+"""The one place that speaks HTTP: a request with a JSON answer, and an answer that is read as it comes.
+
+http.client, because a command's start costs more than all else it does. Faults of the network and refusals of the
+gateway become the typed faults of `faults.py`. A fresh connection for each request: nothing to keep alive or to repair.
+"""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+from libs.cli.faults import Cut, Declined, Unreachable
+from libs.cli.profile import Profile
+from libs.common.errors import Refused
+
+CONNECT_S: Final = 10.0
+ANSWER_S: Final = 30.0
+READ_BYTES: Final = 65_536
+PROBLEM_BYTES_MAX: Final = 65_536
+KEEPALIVE_IDLE_S: Final = 15
+
+Query = Mapping[str, object]
+Json = dict[str, Any]
+
+
+def job_path(ref: str, *parts: str) -> str:
+    """The path of a job, or of something of it; a reference is an id, a unique prefix of one, or a name."""
+    return "/".join(("/v1/jobs", quote(ref, safe=""), *parts))
+
+
+def ask(profile: Profile, method: str, path: str, query: Query | None = None, body: object = None, answer_s: float = ANSWER_S) -> Json:
+    """The gateway's JSON answer. Raises Declined, Unreachable or Cut."""
+    payload = None if body is None else json.dumps(body).encode()
+    return send(profile, method, path, query, payload, "application/json", answer_s)
+
+
+def send(
+    profile: Profile,
+    method: str,
+    path: str,
+    query: Query | None = None,
+    payload: bytes | None = None,
+    content_type: str = "application/octet-stream",
+    answer_s: float = ANSWER_S,
+) -> Json:
+    """The same with bytes as the body."""
+    with _answered(profile, method, path, query, payload, content_type, answer_s) as response:
+        try:
+            data = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise Cut(f"{profile.url} broke off its answer to {method} {path}: {_said(error)}") from error
+    return _object(data, f"{profile.url} answered {method} {path}")
+
+
+def _object(data: bytes, what: str) -> Json:
+    try:
+        value = json.loads(data or b"{}")
+    except ValueError as error:
+        raise Cut(f"{what} with something that is not JSON: is it a Muster gateway?") from error
+    if not isinstance(value, dict):
+        raise Cut(f"{what} with JSON that is no object: is it a Muster gateway?")
+    return value
+
+
+@contextmanager
+def opened(profile: Profile, path: str, query: Query | None = None, silence_s: float | None = None) -> Iterator["Stream"]:
+    """An answer that is read while it is made. `silence_s` bounds the wait for its next bytes; None waits for ever."""
+    with _answered(profile, "GET", path, query, None, "", ANSWER_S) as response:
+        _last_through_silence(response, silence_s)
+        yield Stream(response, f"{profile.url}{path}")
+
+
+class Stream:
+    """An open answer: `headers` and what comes, in pieces or in lines. Raises Cut when it breaks."""
+
+    def __init__(self, response: http.client.HTTPResponse, what: str) -> None:
+        self._response = response
+        self._what = what
+        self.headers = response.headers
+
+    def pieces(self) -> Iterator[bytes]:
+        while data := self._read():
+            yield data
+
+    def lines(self) -> Iterator[bytes]:
+        rest = b""
+        for piece in self.pieces():
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from (line for line in whole if line.strip())
+        if rest.strip():
+            yield rest
+
+    def _read(self) -> bytes:
+        try:
+            return self._response.read1(READ_BYTES)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Cut(f"the connection to {self._what} broke: {_said(error)}") from error
+
+
+@contextmanager
+def _answered(
+    profile: Profile, method: str, path: str, query: Query | None, payload: bytes | None, content_type: str, answer_s: float
+) -> Iterator[http.client.HTTPResponse]:
+    connection = _connection(profile)
+    try:
+        _connect(profile, connection)
+        assert connection.sock is not None
+        connection.sock.settimeout(answer_s)
+        response = _exchange(profile, connection, method, _target(profile, path, query), payload, _headers(profile, content_type))
+        if response.status >= 400:
+            _decline(profile, response)
+        yield response
+    finally:
+        connection.close()
+
+
+def _exchange(
+    profile: Profile, connection: http.client.HTTPConnection, method: str, target: str, payload: bytes | None, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+    try:
+        connection.request(method, target, payload, headers)
+        return connection.getresponse()
+    except TimeoutError as error:
+        raise Cut(f"{profile.url} did not answer {method} {target} in time; it may still do what was asked") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Cut(f"{profile.url} broke the connection at {method} {target}: {_said(error)}") from error
+
+
+def _connection(profile: Profile) -> http.client.HTTPConnection:
+    try:
+        parts = urlsplit(profile.url)
+        port = parts.port
+    except ValueError as error:
+        raise Refused(f"the gateway's address {profile.url!r} (from {profile.source}) cannot be read: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Refused(f"the gateway's address {profile.url!r} (from {profile.source}) must look like http://host:8080")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname, port, timeout=CONNECT_S)
+
+
+def _connect(profile: Profile, connection: http.client.HTTPConnection) -> None:
+    try:
+        connection.connect()
+    except OSError as error:
+        raise Unreachable(
+            f"no gateway answers at {profile.url} (from {profile.source}): {_said(error)}; start a cluster here with: muster up"
+        ) from error
+
+
+def _target(profile: Profile, path: str, query: Query | None) -> str:
+    given = {name: value for name, value in (query or {}).items() if value not in (None, "")}
+    base = urlsplit(profile.url).path.rstrip("/")
+    return base + path + ("?" + urlencode(given, doseq=True) if given else "")
+
+
+def _headers(profile: Profile, content_type: str) -> dict[str, str]:
+    headers = {"Accept": "*/*", "User-Agent": "muster-cli"}
+    if profile.key:
+        headers["Authorization"] = f"Bearer {profile.key}"
+    if content_type:
+        headers["Content-Type"] = content_type
+    return headers
+
+
+def _decline(profile: Profile, response: http.client.HTTPResponse) -> NoReturn:
+    body = _problem(response)
+    text = body.get("detail") or body.get("title") or f"{profile.url} answered {response.status} {response.reason}"
+    if response.status == 401 and not profile.key:
+        text = f"{text} (no key is set: give MUSTER_API_KEY, or start a cluster here with: muster up)"
+    candidates = body.get("candidates")
+    if isinstance(candidates, list):
+        text = f"{text}: {', '.join(map(str, candidates))}"
+    raise Declined(" ".join(str(text).split()), response.status, body)
+
+
+def _problem(response: http.client.HTTPResponse) -> dict[str, object]:
+    try:
+        value = json.loads(response.read(PROBLEM_BYTES_MAX))
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _last_through_silence(response: http.client.HTTPResponse, silence_s: float | None) -> None:
+    """A stream may be silent for hours; the kernel's probes find a peer that is gone."""
+    raw = getattr(getattr(response.fp, "raw", None), "_sock", None)
+    if raw is None:
+        return
+    raw.settimeout(silence_s)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,93 @@
+"""What a job may ask for, as flags of `muster run` and `muster submit`; gives the JSON for POST /v1/jobs.
+
+Names follow what people type elsewhere (-N, -J, -t). A flag that was not given is not sent: the gateway's defaults hold.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from libs.cli.durations import parse_duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+Asked = dict[str, Any]
+
+
+class Duration(click.ParamType[int]):
+    """A length of time as a flag's value, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else parse_duration(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION = Duration()
+
+_FLAGS = (
+    click.option("-g", "--gpus", type=int, metavar="N", help="GPUs on each node (default 1)."),
+    click.option("-N", "--nodes", type=int, metavar="N", help="Nodes; the job starts on all of them or on none (default 1)."),
+    click.option("--fraction", type=float, metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
+    click.option("-J", "--name", metavar="NAME", help="A name for it; can be used in place of its id."),
+    click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),
+    click.option("-e", "--env", multiple=True, metavar="K=V", help="An environment variable; K alone passes yours on."),
+    click.option("-C", "--workdir", metavar="DIR", help="Working directory (default: this one)."),
+    click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
+    click.option("-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."),
+    click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
+    click.option("--start", "start_s", type=DURATION, help="How long its start may take (default 30s)."),
+    click.option("--retries", type=int, metavar="N", help="How often it is started again when it fails (default 0)."),
+    click.option("--requeue/--no-requeue", default=None, help="Whether it may be started again when its node is lost."),
+    click.option("--reject-if-impossible", is_flag=True, help="Refuse it now if no node could ever run it."),
+    click.option(
+        "--on-control-loss", type=click.Choice(["stop", "continue"]), help="What it does when its node is cut off (default: stop)."
+    ),
+)
+
+
+def job_flags(verb: F) -> F:
+    """All of them, on a verb that takes `**asked`."""
+    for flag in reversed(_FLAGS):
+        verb = flag(verb)
+    return verb
+
+
+def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]:
+    """The job as the gateway takes it, from the flags' values. Raises UsageError for a bad K=V."""
+    job = {name: value for name, value in asked.items() if was_given(name, value)}
+    job["command"] = list(command)
+    job["user"] = user
+    job["workdir"] = working_directory(asked["workdir"])
+    job["labels"] = pairs(asked["labels"], "--label")
+    job["env"] = pairs(asked["env"], "--env", os.environ.get)
+    return job
+
+
+def was_given(name: str, value: object) -> bool:
+    """Whether a flag was given; `--no-requeue` says something by being false."""
+    return value not in (None, (), False) or (name == "requeue" and value is False)
+
+
+def working_directory(given: str | None) -> str:
+    """An absolute path: a node has no other idea of where `here` is."""
+    try:
+        return os.path.abspath(given or "")
+    except FileNotFoundError:
+        raise click.UsageError("this directory was removed: give --workdir") from None
+
+
+def pairs(texts: Iterable[str], flag: str, value_of: Callable[[str], str | None] = lambda _: None) -> dict[str, str]:
+    """K=V texts as a mapping; `value_of` answers for a K alone."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        passed_on = value if equals else value_of(name)
+        if not name or passed_on is None:
+            raise click.UsageError(f"{flag} {text!r} must be K=V")
+        found[name] = passed_on
+    return found

@@ -1,0 +1,99 @@
+"""Jobs as the verbs show them: which states have ended, an exit code from a job, the columns of a list.
+
+Pure but for what it is told (now, a terminal's width).
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from libs.cli.durations import age, between
+from libs.cli.table import Column, state_colour
+
+Job = dict[str, Any]
+
+ENDED: Final = ("completed", "failed", "cancelled", "rejected")
+NODES_SHOWN: Final = 2
+WHOLE_SHARE: Final = 100
+
+COLUMNS: Final = (
+    Column("ID"),
+    Column("NAME", flexible=True),
+    Column("STATE", colour_of=state_colour),
+    Column("GPUS", right=True),
+    Column("USER", flexible=True),
+    Column("SUBMITTED", right=True),
+    Column("RAN", right=True),
+    Column("NODES", flexible=True),
+    Column("REASON", flexible=True),
+)
+WIDE_COLUMNS: Final = (
+    *COLUMNS,
+    Column("TENANT"),
+    Column("PRIO", right=True),
+    Column("TRY", right=True),
+    Column("EXIT", right=True),
+    Column("COMMAND"),
+)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def exit_code_of(job: Job) -> int:
+    """What `run` and `wait` exit with: the job's own code (128 + signal where a signal ended it); without one 0 if completed, else 1."""
+    code = job.get("exit_code")
+    if isinstance(code, int):
+        return code & 0xFF if code >= 0 else 128 - code
+    return 0 if job.get("state") == "completed" else 1
+
+
+def gpus_asked(job: Job) -> str:
+    """`2`, `4x8` (nodes x GPUs each), `0.5` (a part of one), `2x0.25`."""
+    share = int(job.get("gpu_share") or WHOLE_SHARE)
+    each = f"{job.get('gpus') or 0}" if share == WHOLE_SHARE else f"{int(job.get('gpus') or 0) * share / WHOLE_SHARE:g}"
+    nodes = int(job.get("nodes") or 1)
+    return each if nodes == 1 else f"{nodes}x{each}"
+
+
+def places(node_ids: Sequence[str] | None) -> str:
+    """`node-1,node-2,+6`."""
+    nodes = list(node_ids or ())
+    more = [f"+{len(nodes) - NODES_SHOWN}"] if len(nodes) > NODES_SHOWN else []
+    return ",".join(nodes[:NODES_SHOWN] + more) or "-"
+
+
+def command_line(job: Job) -> str:
+    """The command as one would type it."""
+    from shlex import join
+
+    return join(map(str, job.get("command") or ()))
+
+
+def row(job: Job, now: datetime) -> list[str]:
+    """The cells of COLUMNS."""
+    return [
+        str(job.get("id")),
+        str(job.get("name") or "-"),
+        str(job.get("state") or "-"),
+        gpus_asked(job),
+        str(job.get("user") or "-"),
+        age(job.get("submitted_at"), now),
+        between(job.get("started_at"), job.get("ended_at"), now),
+        places(job.get("node_ids")),
+        str(job.get("reason") or ""),
+    ]
+
+
+def wide_row(job: Job, now: datetime) -> list[str]:
+    """The cells of WIDE_COLUMNS."""
+    code = job.get("exit_code")
+    return [
+        *row(job, now),
+        str(job.get("tenant") or "-"),
+        str(job.get("priority", "-")),
+        str(job.get("attempt", "-")),
+        "-" if code is None else str(code),
+        command_line(job),
+    ]

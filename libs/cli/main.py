@@ -1,0 +1,102 @@
+"""The command `muster`: what it is called with, how it ends, and how a fault is said.
+
+A fault of the world is one line on stderr. Exit codes: 0 done; the job's own code for `run` and `wait`; 1 refused or not reachable;
+2 wrong usage; 130 interrupted; 141 nobody reads the output any more. Nothing is imported here that a verb may not need.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from libs.cli.output import complain
+from libs.cli.verb_group import VerbGroup
+from libs.common.errors import MusterError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+COMPLETION = "_MUSTER_COMPLETE"
+
+HELP = """Muster: a GPU cluster manager with one log of everything that happened.
+
+\b
+  muster up                              start a cluster on this machine
+  muster run --gpus 2 -- python train.py run a command on two GPUs
+  muster submit job.yaml                 queue jobs, print their ids
+  muster ps                              what is going on
+  muster why JOB                         why it waits, or where it went
+
+A JOB is an id, a unique prefix of one, or a name. Every verb has --help with examples.
+"""
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from libs.cli.verbs.version import version_line
+
+        print(version_line())
+        ctx.exit()
+
+
+muster = VerbGroup(
+    "muster",
+    help=HELP,
+    no_args_is_help=True,
+    subcommand_metavar="VERB [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=[
+        click.Option(["--version"], is_flag=True, expose_value=False, callback=_print_version, is_eager=True, help="Print the version.")
+    ],
+)
+
+
+def main() -> None:
+    """The console script."""
+    if COMPLETION in os.environ:
+        muster.main(prog_name="muster", complete_var=COMPLETION)
+    code = call(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = _silenced()
+    sys.exit(code)
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Runs one command; the exit code. Only bugs raise."""
+    try:
+        with muster.make_context("muster", list(arguments), obj=list(arguments)) as context:
+            result = muster.invoke(context)
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except click.ClickException as error:
+        return _usage(error)
+    except BrokenPipeError:
+        return _silenced()
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except MusterError as error:
+        complain(str(error))
+        return error.exit_code
+    except OSError as error:
+        complain(str(error))
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: click.ClickException) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message())
+        return error.exit_code
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "muster"
+    text = error.format_message().rstrip(".")
+    complain(f"{text}; see {path} --help")
+    return error.exit_code
+
+
+def _silenced() -> int:
+    """The reader has gone (`muster ps | head`): keep the interpreter from complaining about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED

@@ -1,0 +1,79 @@
+"""Where the gateway is and which key to show it: the profile that `muster up` writes, and what overrides it.
+
+MUSTER_URL and MUSTER_API_KEY go before the file ($MUSTER_PROFILE, else muster/profile.json in the configuration
+directory). A missing file is no fault: the default address is tried. Tests: tests/unit/test_cli_profile.py.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from libs.common.errors import Refused
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+
+class Profile(NamedTuple):
+    """`source` says where the address came from, for the message that nothing answers there."""
+
+    url: str
+    key: str
+    source: str
+    user: str
+    state: str
+
+
+def profile_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """The profile's file, whether it is there or not."""
+    if named := environ.get("MUSTER_PROFILE"):
+        return Path(named)
+    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "muster" / "profile.json"
+
+
+def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
+    """What holds for this process. Raises Refused when the file is there and cannot be used."""
+    path = profile_path(environ)
+    stored = _stored(path)
+    url, source = _address(environ, path, stored)
+    key = environ.get("MUSTER_API_KEY") or _text(stored, "key")
+    return Profile(url.rstrip("/"), key, source, _text(stored, "user") or local_user(environ), _text(stored, "state"))
+
+
+def local_user(environ: Mapping[str, str] = os.environ) -> str:
+    """The name that jobs are submitted under: the account's, from the environment first, so that it can be set."""
+    for name in ("MUSTER_USER", "LOGNAME", "USER"):
+        if value := environ.get(name):
+            return value
+    import pwd  # only where the environment is bare
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _address(environ: Mapping[str, str], path: Path, stored: Mapping[str, Any]) -> tuple[str, str]:
+    if url := environ.get("MUSTER_URL"):
+        return url, "MUSTER_URL"
+    if url := _text(stored, "gateway"):
+        return url, str(path)
+    return DEFAULT_URL, "the default address"
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise Refused(f"cannot read the profile {path}: {error}; write it again with: muster up") from error
+    if not isinstance(value, dict):
+        raise Refused(f"the profile {path} must hold a JSON object; write it again with: muster up")
+    return value
+
+
+def _text(stored: Mapping[str, Any], name: str) -> str:
+    value = stored.get(name)
+    return value if isinstance(value, str) else ""

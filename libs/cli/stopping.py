@@ -1,0 +1,65 @@
+"""Turns signals to `muster run` into requests about its job: the first asks it to stop, the second kills it, the third leaves it.
+
+A signal arrives while the main thread reads output; it is only noted there, and the request goes out from a thread of its own, so
+that the output is followed until the job's real end. Tests: tests/integration/test_cli_run.py.
+"""
+
+import os
+import queue
+import signal
+import threading
+from types import FrameType
+from typing import Final
+
+from libs.cli.gateway import ask, job_path
+from libs.cli.output import complain
+from libs.cli.profile import Profile
+from libs.common.errors import MusterError
+
+CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LEAVE_AT: Final = 3
+
+
+class Stopping:
+    """Catches from its creation on; acts from `watch` on. `asked` is the number of signals heard so far."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.asked = 0
+        self._profile = profile
+        self._job_id = ""
+        self._heard: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in CAUGHT:
+            signal.signal(number, self._note)
+
+    def watch(self, job_id: str) -> None:
+        """From now on what was heard, and will be, is done to this job."""
+        self._job_id = job_id
+        threading.Thread(target=self._act, name="stopping", daemon=True).start()
+
+    def stop_with(self, number: int) -> None:
+        """As if this signal had come."""
+        self.asked += 1
+        self._heard.put(number)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.stop_with(number)
+        if self.asked >= LEAVE_AT:
+            os.write(2, f"muster: left job {self._job_id or '(it may have been submitted: muster ps)'} as it is\n".encode())
+            os._exit(128 + number)
+
+    def _act(self) -> None:
+        for count in range(1, LEAVE_AT):
+            number = self._heard.get()
+            try:
+                self._stop(number) if count == 1 else self._kill()
+            except MusterError as error:
+                complain(f"cannot stop job {self._job_id}: {error}")
+
+    def _stop(self, number: int) -> None:
+        ask(self._profile, "POST", job_path(self._job_id, "cancel"), body={"signal": number, "user": self._profile.user})
+        again = "; Ctrl-C again kills it" if number == signal.SIGINT else ""
+        complain(f"asked job {self._job_id} to stop ({signal.Signals(number).name}){again}")
+
+    def _kill(self) -> None:
+        ask(self._profile, "POST", job_path(self._job_id, "kill"), body={"user": self._profile.user})
+        complain(f"killing job {self._job_id}; Ctrl-C again leaves without waiting for it")

@@ -1,0 +1,84 @@
+"""The group of all verbs. It knows their names and one-line helps, so that only the verb in use is imported.
+
+Tests: tests/unit/test_cli_verbs.py holds that the table and the modules agree.
+"""
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+
+
+class Verb(NamedTuple):
+    """`section` is the heading under which `muster --help` shows it."""
+
+    section: str
+    help: str
+
+
+JOBS: Final = "Jobs"
+CLUSTER: Final = "Cluster"
+HISTORY: Final = "History"
+HERE: Final = "This machine"
+
+VERBS: Final[dict[str, Verb]] = {
+    "run": Verb(JOBS, "Run a command on GPUs and stay with it until it ends."),
+    "submit": Verb(JOBS, "Submit jobs from a YAML file, or one command, and print their ids."),
+    "ps": Verb(JOBS, "List jobs."),
+    "describe": Verb(JOBS, "Show everything about one job."),
+    "logs": Verb(JOBS, "Print what a job wrote."),
+    "cancel": Verb(JOBS, "Ask jobs to stop, then kill them after a grace period."),
+    "kill": Verb(JOBS, "Kill jobs at once."),
+    "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
+    "why": Verb(JOBS, "Say why a job is where it is, now or at any past moment."),
+    "nodes": Verb(CLUSTER, "List nodes."),
+    "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
+    "top": Verb(CLUSTER, "Watch the cluster live."),
+    "log": Verb(HISTORY, "Print the log of facts."),
+    "state": Verb(HISTORY, "Print the state of the cluster at a past moment of the log."),
+    "audit": Verb(HISTORY, "Prove that nothing in the log was changed."),
+    "up": Verb(HERE, "Start a cluster on this machine."),
+    "down": Verb(HERE, "Stop the cluster that `muster up` started."),
+    "clean": Verb(HERE, "Remove the state of a stopped cluster."),
+    "version": Verb(HERE, "Print the version."),
+}
+
+# What people type who come from elsewhere.
+KNOWN_ELSEWHERE: Final = {
+    "queue": "ps", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "jobs": "ps", "apply": "submit", "sbatch": "submit",
+    "srun": "run", "exec": "run", "shell": "run", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
+    "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "node": "nodes", "gpu": "gpus", "output": "logs",
+    "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
+}  # fmt: skip
+
+
+class VerbGroup(click.Group):
+    """Imports a verb's module when the verb is used, and suggests one when it is not known."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = import_module(f"libs.cli.verbs.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in VERBS:
+            raise click.UsageError(f"there is no verb '{name}'{suggestion(name)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section in dict.fromkeys(verb.section for verb in VERBS.values()):
+            with formatter.section(section):
+                formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if verb.section == section])
+
+
+def suggestion(name: str) -> str:
+    """` (did you mean 'ps'?)`, or nothing where nothing is near."""
+    meant = KNOWN_ELSEWHERE.get(name) or next(iter(get_close_matches(name, VERBS, 1, 0.5)), "")
+    return f" (did you mean '{meant}'?)" if meant else ""

@@ -1,0 +1,21 @@
+"""`muster clean`."""
+
+from pathlib import Path
+
+import click
+
+from libs.cli.embedded_verbs import state_of
+
+
+@click.command(short_help="Remove the state of a stopped cluster.")
+@click.option("--state", type=click.Path(path_type=Path), help="The state directory (default: ./.muster, else the last one started).")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def command(state: Path | None, yes: bool) -> int:
+    """Remove the state of a stopped cluster.
+
+    The log, the archive and the keys are gone after that. Asks before it does so.
+    """
+    from libs.embedded.commands import clean
+    from libs.embedded.shape import Options
+
+    return clean(Options(state=state_of(state), yes=yes))

@@ -1,0 +1,103 @@
+"""`muster describe`: everything about one job, with its history."""
+
+from typing import Final
+
+import click
+
+from libs.cli import history
+from libs.cli.durations import age, between, show_duration
+from libs.cli.gateway import Json, ask, job_path
+from libs.cli.jobs import command_line, gpus_asked, utc_now
+from libs.cli.output import formatted, print_table, print_value, tinted
+from libs.cli.profile import read_profile
+from libs.cli.table import BOLD, Column, clean, state_colour
+
+MEMBERS: Final = (
+    Column("RANK", right=True),
+    Column("NODE"),
+    Column("STATE", colour_of=state_colour),
+    Column("EXIT", right=True),
+    Column("GPUS", flexible=True),
+    Column("REASON", flexible=True),
+)
+LABEL_WIDTH: Final = 11
+
+
+@click.command(short_help="Show everything about one job.")
+@click.argument("ref", metavar="JOB")
+@formatted
+def command(ref: str, form: str) -> None:
+    """Show everything about one job.
+
+    \b
+    muster describe train
+    muster describe j4f2a91c0kq -o yaml
+    """
+    profile = read_profile()
+    job = ask(profile, "GET", job_path(ref))
+    facts = history.read_history(profile, str(job["id"]))
+    if print_value({**job, "history": facts}, form):
+        return
+    _print_job(job)
+    if job.get("members"):
+        print(f"\n{tinted('Members', BOLD)} of attempt {job.get('attempt')}")
+        print_table(MEMBERS, [_member(member) for member in job["members"]], wide=form == "wide")
+    print(f"\n{tinted('History', BOLD)}")
+    print_table(history.COLUMNS, [history.row(fact) for fact in facts], wide=form == "wide")
+
+
+def _print_job(job: Json) -> None:
+    state = str(job["state"])
+    doing = " - ".join(part for part in (state, str(job.get("reason") or ""), _waits(job)) if part)
+    for label, text in (
+        ("Job", str(job["id"])),
+        ("Name", job.get("name")),
+        ("State", doing),
+        ("Exit code", job.get("exit_code")),
+        ("User", " of tenant ".join(filter(None, (job.get("user"), job.get("tenant"))))),
+        ("Command", command_line(job)),
+        ("Directory", job.get("workdir")),
+        ("GPUs", f"{gpus_asked(job)}, priority {job.get('priority')}"),
+        ("Labels", " ".join(f"{key}={value}" for key, value in (job.get("labels") or {}).items())),
+        ("Attempt", f"{job.get('attempt')} ({job.get('retries_used', 0)} of {job.get('retries', 0)} retries used)"),
+        ("Time", _times(job)),
+        ("Stop asked", _stop(job)),
+        ("Port", job.get("port") or None),
+    ):
+        if text not in (None, ""):
+            shown = clean(str(text))
+            print(f"{label + ':':<{LABEL_WIDTH}} {tinted(shown, state_colour(state)) if label == 'State' else shown}")
+
+
+def _waits(job: Json) -> str:
+    return f"waits for {job['waits_for']}" if job.get("waits_for") else ""
+
+
+def _times(job: Json) -> str:
+    now = utc_now()
+    parts = [f"submitted {age(job.get('submitted_at'), now)}"]
+    if job.get("started_at"):
+        parts.append(f"started {age(job['started_at'], now)}")
+        parts.append(f"ran {between(job['started_at'], job.get('ended_at'), now)}")
+    if job.get("ended_at"):
+        parts.append(f"ended {age(job['ended_at'], now)}")
+    if job.get("time_limit_s"):
+        parts.append(f"limit {show_duration(job['time_limit_s'])}")
+    return ", ".join(parts)
+
+
+def _stop(job: Json) -> str:
+    return ", ".join(filter(None, ("cancel requested" if job.get("cancel_requested") else "", str(job.get("stop_reason") or ""))))
+
+
+def _member(member: Json) -> list[str]:
+    code, number = member.get("exit_code"), member.get("signal")
+    gpus = [str(gpu.get("uuid", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in member.get("gpus") or ()]
+    return [
+        str(member.get("rank")),
+        str(member.get("node_id")),
+        str(member.get("state")),
+        f"signal {number}" if number else "-" if code is None else str(code),
+        ", ".join(gpus) or "-",
+        " ".join(filter(None, (str(member.get("reason") or ""), str(member.get("detail") or "")))),
+    ]

@@ -1,0 +1,97 @@
+"""`muster log`: the one log of everything, as lines."""
+
+import json
+import time
+from collections import deque
+from typing import Final
+
+import click
+
+from libs.cli import history
+from libs.cli.faults import Cut, Unreachable
+from libs.cli.gateway import Json, ask, opened
+from libs.cli.output import coloured, listed, print_table, print_value, terminal_width
+from libs.cli.profile import Profile, read_profile
+from libs.cli.table import CYAN, DIM, GAP, clean, cut, paint
+
+PAGE: Final = 1_000
+LAST: Final = 1_000
+FOLLOW_LAST: Final = 10
+AWAY_TRIES_MAX: Final = 60
+AWAY_PAUSE_S: Final = 2.0
+
+
+Wanted = dict[str, object]
+
+
+@click.command(short_help="Print the log of facts.")
+@click.option("-j", "--job", metavar="JOB", help="Only about this job.")
+@click.option("--node", metavar="NODE", help="Only about this node.")
+@click.option("-k", "--kind", metavar="KIND", help="Only of this kind (job.placed, node.lost, gpu.faulted ...).")
+@click.option("--since", metavar="WHEN", help="From then on: 10m, 2d, or an RFC 3339 instant.")
+@click.option("--until", metavar="WHEN", help="Up to then.")
+@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="The last N (default 1000; with -f 10, then what comes).")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is recorded from now on.")
+@listed
+def command(limit: int | None, follow: bool, form: str, no_headers: bool, **wanted: str | None) -> None:
+    """Print the log of facts.
+
+    \b
+    muster log --job train
+    muster log --kind node.lost --since 7d
+    muster log -f
+    muster log -f -o json | jq .kind      one JSON object a line
+    """
+    profile = read_profile()
+    if follow:
+        _follow(profile, dict(wanted), limit or FOLLOW_LAST, form)
+        return
+    facts = _read(profile, dict(wanted), limit or LAST)
+    if not print_value(facts, form):
+        wide = form == "wide"
+        rows = [history.row(fact, wide) for fact in facts]
+        print_table(history.WIDE_COLUMNS if wide else history.COLUMNS, rows, not no_headers, wide)
+
+
+def _read(profile: Profile, wanted: Wanted, limit: int) -> list[Json]:
+    """The last `limit` facts that are wanted. Without a filter only the log's end is looked at."""
+    facts: deque[Json] = deque(maxlen=limit)
+    query: Wanted = {**wanted, "limit": PAGE, "last": None if any(wanted.values()) else limit}
+    while True:
+        page = ask(profile, "GET", "/v1/events", query)
+        facts.extend(page["events"])
+        if not page["more"]:
+            return list(facts)
+        query = {**query, "after": page["next"], "last": None}
+
+
+def _follow(profile: Profile, wanted: Wanted, limit: int, form: str) -> None:
+    """One line for each fact; a broken connection is taken up after the last number seen."""
+    query: Wanted = {**wanted, "follow": 1, "last": None if any(wanted.values()) else limit}
+    left = AWAY_TRIES_MAX
+    while True:
+        try:
+            with opened(profile, "/v1/events", query) as stream:
+                for line in stream.lines():
+                    fact = json.loads(line)
+                    _print_line(fact, form)
+                    query, left = {**query, "after": fact["seq"], "last": None}, AWAY_TRIES_MAX
+        except (Unreachable, Cut):
+            left -= 1
+            if "after" not in query or not left:
+                raise
+        time.sleep(AWAY_PAUSE_S)
+
+
+def _print_line(fact: Json, form: str) -> None:
+    if form == "json":
+        print(json.dumps(fact, ensure_ascii=False), flush=True)
+        return
+    seq, at, kind, *rest = history.row(fact, form == "wide")
+    kind = f"{kind:<{history.KIND_WIDTH}}"
+    seq = f"{seq:>{history.SEQ_WIDTH}}"
+    text = clean(GAP.join(rest))
+    room = terminal_width() - len(GAP.join((seq, at, kind, "")))
+    text = cut(text, room) if room > 0 and form != "wide" else text
+    parts = (seq, paint(at, DIM), paint(kind, CYAN), text) if coloured() else (seq, at, kind, text)
+    print(GAP.join(parts), flush=True)

@@ -1,0 +1,53 @@
+"""`muster logs`: what a job wrote, each stream to the like stream of this command."""
+
+import sys
+from typing import Final
+
+import click
+
+from libs.cli.attach import Listener, attach
+from libs.cli.gateway import ask, job_path, opened
+from libs.cli.profile import Profile, read_profile
+from libs.cli.tail import tail_offset
+
+STREAMS: Final = ("stdout", "stderr")
+
+
+@click.command(short_help="Print what a job wrote.")
+@click.argument("ref", metavar="JOB")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only this one (default: both, each to its own).")
+@click.option("--stderr", is_flag=True, help="The same as --stream stderr.")
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Whose, of a job on several nodes.")
+@click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="Begin with the last N lines of each stream.")
+def command(ref: str, follow: bool, stream: str | None, stderr: bool, rank: int, tail: int | None) -> None:
+    """Print what a job wrote.
+
+    Standard output goes to standard output, standard error to standard error.
+
+    \b
+    muster logs train
+    muster logs -f --tail 20 train
+    muster logs --stderr j4f2a91c0kq 2>&1 | less
+    """
+    profile = read_profile()
+    wanted = (stream,) if stream else ("stderr",) if stderr else STREAMS
+    job_id = str(ask(profile, "GET", job_path(ref))["id"])
+    starts = {name: 0 if tail is None else tail_offset(profile, job_id, name, rank, tail) for name in wanted}
+    if follow:
+        attach(profile, job_id, rank, Listener(lambda name, data: _write(name, data) if name in wanted else None, lambda _: None), starts)
+        return
+    for name in wanted:
+        _print(profile, job_id, name, rank, starts[name])
+
+
+def _print(profile: Profile, job_id: str, stream: str, rank: int, offset: int) -> None:
+    with opened(profile, job_path(job_id, "output"), {"stream": stream, "rank": rank, "offset": offset}) as answer:
+        for piece in answer.pieces():
+            _write(stream, piece)
+
+
+def _write(stream: str, data: bytes) -> None:
+    file = sys.stderr.buffer if stream == "stderr" else sys.stdout.buffer
+    file.write(data)
+    file.flush()

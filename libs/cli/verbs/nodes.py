@@ -1,0 +1,57 @@
+"""`muster nodes`."""
+
+from typing import Final
+
+import click
+
+from libs.cli.durations import age
+from libs.cli.gateway import Json, ask
+from libs.cli.jobs import utc_now
+from libs.cli.output import listed, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column, state_colour
+
+COLUMNS: Final = (
+    Column("NODE"),
+    Column("STATE", colour_of=state_colour),
+    Column("GPUS", right=True),
+    Column("FREE", right=True),
+    Column("JOBS", right=True),
+    Column("MODEL", flexible=True),
+    Column("ADDRESS"),
+    Column("REGISTERED", right=True),
+    Column("REASON", flexible=True),
+)
+WIDE_COLUMNS: Final = (*COLUMNS, Column("INCARNATION", right=True), Column("VERSION"), Column("SIMULATED"))
+
+
+@click.command(short_help="List nodes.")
+@listed
+def command(form: str, no_headers: bool) -> None:
+    """List nodes.
+
+    \b
+    muster nodes
+    muster nodes -o json | jq -r '.[] | select(.state != "healthy") | .id'
+    """
+    nodes = ask(read_profile(), "GET", "/v1/nodes")["nodes"]
+    if print_value(nodes, form):
+        return
+    wide = form == "wide"
+    print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(node, wide) for node in nodes], not no_headers, wide)
+
+
+def _row(node: Json, wide: bool) -> list[str]:
+    cells = [
+        str(node.get("id")),
+        str(node.get("state")),
+        str(node.get("gpus_total", "-")),
+        str(node.get("gpus_free", "-")),
+        str(len(node.get("job_ids") or ())),
+        str(node.get("gpu_model") or "-"),
+        str(node.get("address") or "-"),
+        age(node.get("registered_at"), utc_now()),
+        str(node.get("reason") or ""),
+    ]
+    more = [str(node.get("incarnation", "-")), str(node.get("version") or "-"), "yes" if node.get("simulated") else "no"]
+    return cells + more if wide else cells

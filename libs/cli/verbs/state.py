@@ -1,0 +1,32 @@
+"""`muster state`: the cluster as the log has it at a sequence number."""
+
+import json
+from typing import Final
+
+import click
+
+from libs.cli.gateway import ask
+from libs.cli.output import print_value
+from libs.cli.profile import read_profile
+
+FOLD_S: Final = 600.0
+
+
+@click.command(short_help="Print the state of the cluster at a past moment of the log.")
+@click.option("--at", type=click.IntRange(0), metavar="SEQ", help="The number in the log (default: now).")
+@click.option("-o", "--output", "form", type=click.Choice(["json", "yaml"]), default="json", help="How to print it.")
+def command(at: int | None, form: str) -> None:
+    """Print the state of the cluster at a past moment of the log.
+
+    \b
+    muster state --at 1042 > before.json
+    muster state --at 1043 | diff before.json -
+    """
+    profile = read_profile()
+    if at is None:
+        at = int(ask(profile, "GET", "/v1/cluster")["seq"])
+    state = ask(profile, "GET", "/v1/state", {"at": at}, answer_s=FOLD_S)
+    if form == "yaml":
+        print_value(state, form)
+    else:
+        print(json.dumps(state, indent=2, sort_keys=True, ensure_ascii=False))

@@ -1,0 +1,37 @@
+"""`muster wait`."""
+
+import time
+
+import click
+
+from libs.cli.jobflags import DURATION
+from libs.cli.jobs import ENDED, exit_code_of
+from libs.cli.output import complain
+from libs.cli.profile import read_profile
+from libs.cli.waiting import wait_for_end
+
+TIMED_OUT = 124
+
+
+@click.command(short_help="Wait for jobs to end and exit with their exit code.")
+@click.argument("refs", nargs=-1, required=True, metavar="JOB...")
+@click.option("--timeout", "timeout_s", type=DURATION, help="Give up after so long, with exit code 124.")
+def command(refs: tuple[str, ...], timeout_s: int | None) -> int:
+    """Wait for jobs to end and exit with their exit code.
+
+    Of several jobs it is the first that is not 0.
+
+    \b
+    muster wait train && muster submit evaluate.yaml
+    muster wait --timeout 1h j4f2a91c0kq j7b10aa3epw
+    """
+    profile = read_profile()
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    code = 0
+    for ref in refs:
+        job = wait_for_end(profile, ref, until)
+        if job["state"] not in ENDED:
+            complain(f"job {ref} is still {job['state']} after {timeout_s} s")
+            return TIMED_OUT
+        code = code or exit_code_of(job)
+    return code

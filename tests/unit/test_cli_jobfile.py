@@ -1,0 +1,89 @@
+"""Job files: what is read, and that every fault names its line and the remedy."""
+
+import pytest
+
+from libs.cli.jobfile import read_jobs
+from libs.common.errors import Refused
+
+
+def only(text: str) -> dict[str, object]:
+    (written,) = read_jobs(text, "job.yaml")
+    return written.job
+
+
+def fault(text: str) -> str:
+    with pytest.raises(Refused) as caught:
+        read_jobs(text, "job.yaml")
+    return str(caught.value)
+
+
+def test_the_short_form_becomes_the_gateways_json() -> None:
+    text = (
+        "name: train\ncommand: [python, train.py, 3]\ngpus: 2\nfraction: 0.5\ntime_limit: 1h30m\ngrace: 5\nrequeue: no\nlabels: {team: nlp}"
+    )
+    assert only(text) == {
+        "name": "train",
+        "command": ["python", "train.py", "3"],
+        "gpus": 2,
+        "fraction": 0.5,
+        "time_limit_s": 5400,
+        "grace_s": 5,
+        "requeue": False,
+        "labels": {"team": "nlp"},
+    }
+
+
+def test_a_command_as_text_is_run_by_a_shell() -> None:
+    assert only("command: echo $HOME | wc") == {"command": ["/bin/sh", "-c", "echo $HOME | wc"]}
+    assert only("command: |\n  cd x\n  make\n") == {"command": ["/bin/sh", "-c", "cd x\nmake\n"]}
+
+
+def test_texts_stay_as_they_were_written() -> None:
+    assert only("command: [a]\nenv: {N: 010, T: yes, V: 1.10, E: ''}")["env"] == {"N": "010", "T": "yes", "V": "1.10", "E": ""}
+
+
+def test_a_clock_time_is_not_taken_for_a_number() -> None:
+    assert only("command: [a]\ntime_limit: 1:30:00")["time_limit_s"] == 5400
+    assert only("command: [a]\ntime_limit: 1-12:00:00")["time_limit_s"] == 129_600
+
+
+def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
+    found = read_jobs("command: [a]\n---\n---\n# second\ncommand: [b]\n", "job.yaml")
+    assert [(written.place, written.job["command"]) for written in found] == [("job.yaml:1", ["a"]), ("job.yaml:5", ["b"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("command: [a]\ngpu: 2", "job.yaml:2: unknown key 'gpu' (did you mean 'gpus'?)"),
+        ("cmd: [a]", "job.yaml:1: unknown key 'cmd' (did you mean 'command'?)"),
+        ("command: [a]\nzzz: 1", "job.yaml:2: unknown key 'zzz'"),
+        ("command: [a]\ngpus: two", "job.yaml:2: 'gpus' must be a whole number, not a text ('two')"),
+        ("command: [a]\ngpus: 1.5", "job.yaml:2: 'gpus' must be a whole number, not a number ('1.5')"),
+        ("command: [a]\ngpus:", "job.yaml:2: 'gpus' must be a whole number, not nothing"),
+        ("command: [a]\ngpus: true", "job.yaml:2: 'gpus' must be a whole number, not a truth value ('true')"),
+        ("command: [a]\nrequeue: 1", "job.yaml:2: 'requeue' must be true or false, not a whole number ('1')"),
+        ("command: [a]\n\nenv: [A=1]", "job.yaml:3: 'env' must be a mapping of names to texts, not a list"),
+        ("command: [a]\nenv:\n  A: [1]", "job.yaml:3: 'A' of 'env' must be a text, not a list"),
+        ("command: [a]\nname: [x]", "job.yaml:2: 'name' must be a text, not a list"),
+        ("command: []", "job.yaml:1: 'command' must be a list of arguments, or a text for /bin/sh -c, not an empty list"),
+        ("command:\n- a\n- {b: c}", "job.yaml:3: an argument of 'command' must be a text, not a mapping"),
+        ("command: [a]\ngpus: 1\ngpus: 2", "job.yaml:3: 'gpus' is there twice"),
+        ("command: [a]\ntime_limit: 5\ntime_limit_s: 6", "job.yaml:3: 'time_limit_s' says again what another key has said"),
+        ("gpus: 1", "job.yaml:1: there is no 'command': it must be a list of arguments, or a text for /bin/sh -c"),
+        ("- a\n- b", "job.yaml:1: a job is a mapping of keys to values, this is a list"),
+        ("", "job.yaml: there is no job in it"),
+        ("---\n---\n", "job.yaml: there is no job in it"),
+    ],
+)
+def test_a_fault_names_line_key_and_what_is_expected(text: str, expected: str) -> None:
+    assert fault(text) == expected
+
+
+def test_a_bad_duration_says_how_one_is_written() -> None:
+    assert fault("command: [a]\ntime_limit: soon").startswith("job.yaml:2: 'time_limit' must be a duration such as 90, 1h30m")
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: 'x", "\tx: 1", "a: b: c", "{a", "&x *x", "a: \x07"])
+def test_what_is_not_yaml_is_said_to_be_none(text: str) -> None:
+    assert "this is not YAML" in fault(text) and fault(text).startswith("job.yaml")

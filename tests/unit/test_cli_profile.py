@@ -1,0 +1,39 @@
+"""Where the gateway is: environment before profile before the default."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from libs.cli.profile import DEFAULT_URL, profile_path, read_profile
+from libs.common.errors import Refused
+
+
+def written(path: Path, value: object) -> dict[str, str]:
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return {"MUSTER_PROFILE": str(path), "USER": "ada"}
+
+
+def test_the_profile_is_used(tmp_path: Path) -> None:
+    profile = read_profile(written(tmp_path / "p.json", {"gateway": "http://h:1/", "key": "k", "state": "/s"}))
+    assert profile == ("http://h:1", "k", str(tmp_path / "p.json"), "ada", "/s")
+
+
+def test_the_environment_goes_before_the_profile(tmp_path: Path) -> None:
+    environ = written(tmp_path / "p.json", {"gateway": "http://h:1", "key": "k"})
+    profile = read_profile({**environ, "MUSTER_URL": "https://x", "MUSTER_API_KEY": "other"})
+    assert (profile.url, profile.key, profile.source) == ("https://x", "other", "MUSTER_URL")
+
+
+def test_without_a_profile_the_default_is_tried(tmp_path: Path) -> None:
+    assert read_profile({"MUSTER_PROFILE": str(tmp_path / "none"), "USER": "ada"}).url == DEFAULT_URL
+
+
+@pytest.mark.parametrize("value", ["{", "[1]"])
+def test_a_profile_that_cannot_be_used_is_named(tmp_path: Path, value: str) -> None:
+    with pytest.raises(Refused, match=r"p\.json.*muster up"):
+        read_profile(written(tmp_path / "p.json", value))
+
+
+def test_the_profile_lies_in_the_configuration_directory() -> None:
+    assert profile_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/muster/profile.json")

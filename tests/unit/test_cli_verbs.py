@@ -1,0 +1,23 @@
+"""The table of verbs agrees with the modules, and an unknown verb leads to a known one."""
+
+from importlib import import_module
+
+import click
+import pytest
+
+from libs.cli.verb_group import KNOWN_ELSEWHERE, VERBS, suggestion
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_of_the_table_has_a_module_with_the_same_help(name: str) -> None:
+    command = import_module(f"libs.cli.verbs.{name}").command
+    assert isinstance(command, click.Command)
+    assert (command.help or "").splitlines()[0] == VERBS[name].help.rstrip()
+
+
+def test_words_of_other_tools_lead_to_verbs_that_exist() -> None:
+    assert {meant.split()[0] for meant in KNOWN_ELSEWHERE.values()} <= set(VERBS)
+
+
+def test_a_mistyped_verb_is_recognised_and_a_strange_one_is_not() -> None:
+    assert [suggestion(name) for name in ("canel", "squeue", "xyzzy")] == [" (did you mean 'cancel'?)", " (did you mean 'ps'?)", ""]
