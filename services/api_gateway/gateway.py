@@ -1,0 +1,228 @@
+"""The gateway's state and its loop: facts are folded into one Cluster, intents are recorded by one Writer.
+
+It owns no decision about jobs. An intent is answered only when its own commit is stored *and* folded back, so that whoever got the answer
+sees it in the next read. What ends it (Fenced: another process writes this instance's subject; Corrupt; Unavailable) ends the process: a
+supervisor starts it again, and it replays. Held by tests/integration/test_gateway_*.py.
+"""
+
+import asyncio
+import os
+from base64 import b32encode
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Final
+
+from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.bus import Bus
+from libs.common.clock import Clock
+from libs.common.cluster import Cluster, Job
+from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.facts import AnyFact
+from libs.common.kv import OutputStore
+from libs.common.log import Entry, Log
+from libs.common.model import JobId
+from libs.common.settings import Settings
+from libs.common.writer import Writer
+from services.api_gateway.auth import Keys
+from services.api_gateway.problems import Problem
+from services.api_gateway.telemetry import Telemetry
+from services.api_gateway.views import snapshots
+from services.api_gateway.views.entries import Entries
+from services.api_gateway.views.history import History
+from services.api_gateway.views.index import JobIndex
+from services.api_gateway.views.snapshots import Snapshots, SnapshotStore
+from services.api_gateway.views.waiting import Waiting
+
+# The loop serves requests between slices of a long batch.
+FOLD_SLICE_FACTS: Final = 500
+# How long an answer waits for its own commit, and a read for the sequence that it asked for.
+RECORD_WAIT_S: Final = 60.0
+SETTLE_WAIT_S: Final = 5.0
+SURVEY_EVERY_S: Final = 2.0
+# Above this part of the stream's bytes no job is taken, so that releases and terms still fit.
+FULL_AT: Final = 0.8
+READY_LAG_MAX: Final = 2_000
+READY_SILENCE_S: Final = 10.0
+
+
+class Gateway:
+    """Everything that the routes read and the one way to record. `filled` tells which part of the stream's bytes is used."""
+
+    def __init__(
+        self,
+        log: Log,
+        bus: Bus,
+        clock: Clock,
+        settings: Settings,
+        outputs: OutputStore,
+        store: SnapshotStore,
+        filled: Callable[[], Awaitable[float]] | None = None,
+    ) -> None:
+        self.log, self.bus, self.clock, self.settings, self.outputs, self.store, self.filled = (
+            log,
+            bus,
+            clock,
+            settings,
+            outputs,
+            store,
+            filled,
+        )
+        self.keys = Keys(settings.api_keys_file)
+        self.telemetry = Telemetry()
+        self.entries = Entries(log)
+        self.waiting = Waiting()
+        self.snapshots = Snapshots(store, 0)
+        self.writer = Writer(log, clock, subjects.gateway(settings.instance), seen=lambda: self.cluster.seq)
+        self.caught_up = False
+        self.heard_boot_ns = 0
+        self.lag = 0
+        self.fill = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begin_from(Cluster(), History())
+
+    def _begin_from(self, cluster: Cluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.index = JobIndex(cluster)
+
+    async def run(self) -> None:
+        """Replay, then serve for ever; raises what ends this process."""
+        await self.replay()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.writer.run(), name="writer")
+            tasks.create_task(self._read(), name="reader")
+            tasks.create_task(self._survey(), name="survey")
+            self.caught_up = True
+
+    async def replay(self) -> None:
+        """Snapshot and tail, and where our own subject stands. Raises Corrupt when the log ends before the snapshot."""
+        cluster, history = await snapshots.load(self.store)
+        _, target = await self.log.bounds()
+        if cluster.seq > target:
+            raise Corrupt(
+                f"the log ends at {target}, before the snapshot at {cluster.seq}: it was lost or restored; see docs/howto/restore.md"
+            )
+        self._begin_from(cluster, history)
+        self.snapshots.stored_seq = cluster.seq
+        async for batch in self.log.read(cluster.seq):
+            await self._fold(batch)
+            if self.cluster.seq >= target:
+                target = await self._attach()
+                if self.cluster.seq >= target:
+                    return
+
+    async def _attach(self) -> int:
+        mark = self.cluster.writers.get(self.writer.subject)
+        return await self.writer.attach(mark.number, mark.at_ns) if mark else await self.writer.attach()
+
+    async def _read(self) -> None:
+        async for batch in self.log.read(self.cluster.seq):
+            await self._fold(batch)
+            if self.snapshots.due(self.cluster.seq):
+                self._start(self.snapshots.save(snapshots.encode(self.cluster, self.history)))
+
+    async def _fold(self, batch: Sequence[Entry]) -> None:
+        self.heard_boot_ns = self.clock.boot_ns()
+        turn = 0
+        for entry in batch:
+            turn += self._apply(entry)
+            if turn >= FOLD_SLICE_FACTS:
+                turn = 0
+                await asyncio.sleep(0)
+
+    def _apply(self, entry: Entry) -> int:
+        """Fold one entry, wake who waits for it; gives its number of facts."""
+        commit = f.decode(entry.data)
+        if commit.writer != entry.subject:
+            raise Corrupt(f"commit {entry.seq} on {entry.subject} says that {commit.writer} wrote it")
+        if self.caught_up and entry.subject == self.writer.subject:
+            self.writer.owns(entry)
+        changes = fold.apply_entry(self.cluster, entry.seq, entry.subject, commit)
+        self.entries.note(entry)
+        self.history.note(entry.seq, commit, changes)
+        for change in changes:
+            for job_id in change.jobs:
+                self.index.touch(job_id)
+            self.waiting.changed(entry.seq, change.jobs, change.nodes)
+        for job_id in self.index.forget_gone():
+            self.history.seqs.pop(job_id, None)
+        self.waiting.folded(entry.seq)
+        return len(changes)
+
+    async def _survey(self) -> None:
+        """Now and then: the lag, how full the stream is, whether the key file changed."""
+        while True:
+            self.keys.refresh()
+            try:
+                _, last = await self.log.bounds()
+                self.lag = max(0, last - self.cluster.seq)
+                self.fill = await self.filled() if self.filled is not None else 0.0
+            except Unavailable:
+                pass  # the reader's silence shows in /readyz
+            self.telemetry.survey(self.cluster.seq, self.lag, self.fill)
+            await asyncio.sleep(SURVEY_EVERY_S)
+
+    def _start(self, call: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(call)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def check_room(self) -> None:
+        """Raises Problem 507 when the stream is too full for another submission."""
+        if self.fill >= FULL_AT:
+            raise Problem(
+                507, f"the log is {self.fill:.0%} full, and jobs are taken up to {FULL_AT:.0%}: trim it or enlarge MUSTER_STREAM_BYTES"
+            )
+
+    async def record(self, fact: AnyFact) -> int:
+        """Store the fact and wait until its commit is folded back; gives the sequence. Raises Unavailable."""
+        try:
+            async with asyncio.timeout(RECORD_WAIT_S):
+                seq = await self.writer.put((fact,))
+                await self._folded(seq)
+        except (TimeoutError, Refused) as error:
+            text = f"the log did not confirm {f.kind_of(fact)} within {RECORD_WAIT_S:.0f} s ({error or 'timeout'})"
+            raise Unavailable(f"{text}: look whether it was recorded before you repeat it") from error
+        return seq
+
+    async def settle(self, seq: int) -> None:
+        """Wait until `seq` is folded. Raises Problem 503 after SETTLE_WAIT_S."""
+        try:
+            async with asyncio.timeout(SETTLE_WAIT_S):
+                await self._folded(seq)
+        except TimeoutError as error:
+            raise Problem(
+                503, f"min_seq {seq} is not reached after {SETTLE_WAIT_S:.0f} s, this gateway is at {self.cluster.seq}"
+            ) from error
+
+    async def _folded(self, seq: int) -> None:
+        if self.cluster.seq < seq:
+            await self.waiting.sequence(seq)
+
+    def job(self, ref: str) -> Job:
+        """By id, name, or unique beginning of an id. Raises Problem 404, or 409 naming the candidates."""
+        found = self.cluster.jobs.get(JobId(ref)) or self.index.named(ref)
+        if found is not None:
+            return found
+        candidates = self.index.beginning(ref) if ref else []
+        if len(candidates) > 1:
+            raise Problem(409, f"{ref!r} begins the ids of several jobs: write more of it", candidates=candidates)
+        if not candidates:
+            raise Problem(404, f"no job has the id, the name or an id beginning with {ref[:64]!r}: GET /v1/jobs?all=1 lists what is known")
+        return self.cluster.jobs[candidates[0]]
+
+    def new_job_id(self) -> JobId:
+        """Short, readable, and never one that is known here."""
+        while True:
+            job_id = JobId("j" + b32encode(os.urandom(7)).decode().lower()[:10])
+            if job_id not in self.cluster.jobs:
+                return job_id
+
+    def readiness(self) -> list[dict[str, object]]:
+        """The checks of /readyz."""
+        silence_s = (self.clock.boot_ns() - self.heard_boot_ns) / 1e9
+        return [
+            {"check": "replayed", "ok": self.caught_up, "detail": f"folded up to {self.cluster.seq}"},
+            {"check": "log_heard", "ok": silence_s < READY_SILENCE_S, "detail": f"{silence_s:.1f} s ago"},
+            {"check": "lag", "ok": self.lag <= READY_LAG_MAX, "detail": f"{self.lag} commits"},
+        ]

@@ -1,0 +1,49 @@
+"""The ASGI app: all routers behind the edge, and every error as problem details."""
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from libs.common.errors import Refused, Unavailable
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http import events, health, intents_on_jobs, jobs, nodes, streams, watch
+from services.api_gateway.http.edge import Edge, refuse
+from services.api_gateway.problems import Problem
+
+ROUTERS = (jobs.router, intents_on_jobs.router, nodes.router, streams.router, events.router, watch.router, health.router)
+
+
+def create_app(gateway: Gateway) -> FastAPI:
+    """The app for one gateway."""
+    app = FastAPI(title="Muster", version="1", description="A GPU cluster manager", redoc_url=None)
+    app.state.gateway = gateway
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(Edge, gateway=gateway)
+    for kind, status in ((Problem, 0), (Refused, 422), (Unavailable, 503)):
+        app.add_exception_handler(kind, _typed(status))
+    app.add_exception_handler(HTTPException, _routing)
+    app.add_exception_handler(RequestValidationError, _typed(422))
+    app.add_exception_handler(500, _bug)
+    return app
+
+
+def _typed(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def on_error(request: Request, error: Exception) -> Response:
+        return refuse(error if isinstance(error, Problem) else Problem(status, str(error)))
+
+    return on_error
+
+
+async def _routing(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path[:200]}"
+    details = {404: f"{what}: there is no such route, see /docs", 405: f"{what}: this method is not taken here, see /docs"}
+    return refuse(Problem(error.status_code, details.get(error.status_code, str(error.detail))))
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return refuse(Problem(500, f"{request.method} {request.url.path[:200]} met a bug in the gateway: its log has the traceback"))

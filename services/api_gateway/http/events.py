@@ -1,0 +1,143 @@
+"""/v1/events: the facts of the log, in order; /v1/state: what they added up to at any past moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from libs.common import facts as f
+from libs.common.errors import Refused
+from libs.common.facts import KINDS, Commit
+from libs.common.log import Entry
+from services.api_gateway.fields import check_range
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.queries import Query, answer, documented, settled
+from services.api_gateway.problems import Problem
+from services.api_gateway.times import instant_ns
+from services.api_gateway.views.history import concerns, row
+from services.api_gateway.views.past import fold_to, state_lines
+
+# One call looks at this many commits at most; `next` goes on from there.
+SCAN_MAX: Final = 20_000
+EVENTS_MAX: Final = 1_000
+FOLLOW_WAIT_S: Final = 15.0
+
+router = APIRouter(tags=["log"])
+
+_encode = msgspec.json.Encoder().encode
+_past = asyncio.Semaphore(1)
+
+
+class EventsQuery(Query, frozen=True):
+    """`last` begins that many commits before the end; `kind` may be several, or end in `.` for all of a family."""
+
+    job: str = ""
+    node: str = ""
+    kind: str = ""
+    since: str = ""
+    until: str = ""
+    after: int = 0
+    last: int = 0
+    limit: int = 200
+    follow: bool = False
+
+
+class StateQuery(Query, frozen=True):
+    at: int = 0
+
+
+@router.get("/v1/events", openapi_extra=documented(EventsQuery))
+async def events(request: Request) -> Response:
+    """Facts in order; with `follow` one a line as they come."""
+    gateway, query = await settled(request, EventsQuery)
+    check_range("limit", query.limit, 1, EVENTS_MAX)
+    wanted = _Wanted(gateway, query)
+    after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
+    if query.follow:
+        return StreamingResponse(_followed(gateway, wanted, after), media_type="application/x-ndjson")
+    upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
+    rows, cursor = await _page(gateway, wanted, after, upto, query.limit)
+    return answer({"events": rows, "next": cursor, "more": cursor < gateway.cluster.seq, "seq": gateway.cluster.seq})
+
+
+async def _page(gateway: Gateway, wanted: "_Wanted", after: int, upto: int, limit: int) -> tuple[list[dict[str, object]], int]:
+    """Rows and the sequence up to which was looked; a commit's facts stay together."""
+    rows: list[dict[str, object]] = []
+    async with aclosing(gateway.entries.scan(after, upto)) as slices:
+        async for piece in slices:
+            for entry in piece:
+                rows += wanted.rows(entry)
+                after = entry.seq
+                if len(rows) >= limit:
+                    return rows, after
+    return rows, max(after, min(upto, gateway.cluster.seq))
+
+
+async def _followed(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIterator[bytes]:
+    """An empty line now and then keeps the connection."""
+    while True:
+        async with aclosing(gateway.entries.scan(after, gateway.cluster.seq)) as slices:
+            async for piece in slices:
+                after = piece[-1].seq if piece else after
+                rows = [line for entry in piece for line in wanted.rows(entry)]
+                if rows:
+                    yield b"".join(_encode(line) + b"\n" for line in rows)
+        if gateway.cluster.seq <= after:
+            await asyncio.wait((gateway.waiting.sequence(after + 1),), timeout=FOLLOW_WAIT_S)
+            if gateway.cluster.seq <= after:
+                yield b"\n"
+
+
+class _Wanted:
+    """Which facts are asked for. Raises Refused or Problem naming a parameter that makes no sense."""
+
+    def __init__(self, gateway: Gateway, query: EventsQuery) -> None:
+        now_ns = gateway.clock.wall_ns()
+        check_range("after", query.after, 0, 1 << 62)
+        self.since_ns = instant_ns(query.since, "since", now_ns)
+        self.until_ns = instant_ns(query.until, "until", now_ns)
+        self.job_id = gateway.job(query.job).job_id if query.job else ""
+        self.node_id = query.node
+        self.kinds = _kinds(query.kind)
+
+    def rows(self, entry: Entry) -> list[dict[str, object]]:
+        commit = f.decode(entry.data)
+        if commit.at_ns < self.since_ns or (self.until_ns and commit.at_ns > self.until_ns):
+            return []
+        return [row(entry.seq, commit, fact) for fact in commit.facts if self._wants(commit, fact)]
+
+    def _wants(self, commit: Commit, fact: f.AnyFact | f.Unknown) -> bool:
+        if self.kinds and not f.kind_of(fact).startswith(self.kinds):
+            return False
+        if self.job_id and not (concerns(fact, self.job_id) and hasattr(fact, "job_id")):
+            return False
+        return not self.node_id or _on_node(commit, fact, self.node_id)
+
+
+def _on_node(commit: Commit, fact: f.AnyFact | f.Unknown, node_id: str) -> bool:
+    if isinstance(fact, f.JobPlaced):
+        return any(member.node_id == node_id for member in fact.members)
+    return getattr(fact, "node_id", "") == node_id
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(kind for kind in text.split(",") if kind)
+    for kind in kinds:
+        if not any(known.startswith(kind) for known in KINDS):
+            raise Refused(f"kind: {kind[:32]!r} is not known: give some of {', '.join(sorted(KINDS))}")
+    return kinds
+
+
+@router.get("/v1/state", openapi_extra=documented(StateQuery))
+async def state(request: Request) -> Response:
+    """The cluster as it was after commit `at`, folded from the log."""
+    gateway, query = await settled(request, StateQuery)
+    if not 0 <= query.at <= gateway.cluster.seq:
+        raise Problem(400, f"at: {query.at} is not in the log, which ends at {gateway.cluster.seq}: give 0 to {gateway.cluster.seq}")
+    async with _past:
+        cluster = await fold_to(gateway.entries, query.at)
+    return StreamingResponse(state_lines(cluster), media_type="application/json")

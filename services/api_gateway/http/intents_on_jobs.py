@@ -1,0 +1,76 @@
+"""/v1/jobs/{ref}/cancel, kill and wait: what is asked of a job that exists."""
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common import job_life
+from libs.common.cluster import Job
+from libs.common.errors import Refused
+from services.api_gateway import intents
+from services.api_gateway.fields import check_range
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read, settled
+from services.api_gateway.problems import Problem
+from services.api_gateway.views.jobs import ended, job_shown
+
+WAIT_MAX_S: Final = 600.0
+KILL: Final = {"signal": 9, "grace_s": 0}
+
+router = APIRouter(tags=["jobs"])
+
+
+class WaitQuery(Query, frozen=True):
+    """Without `state` the wait is for the job's end."""
+
+    timeout_s: float = 30.0
+    state: str = ""
+
+
+@router.post("/v1/jobs/{ref}/cancel", status_code=202, openapi_extra=documented(Query, intents.CANCEL_FIELDS))
+async def cancel(request: Request, ref: str) -> Response:
+    """Ask for the job's end: `signal` first, KILL after `grace_s`."""
+    read(request, Query)
+    return await _cancel(gateway_of(request), ref, await body_of(request))
+
+
+@router.post("/v1/jobs/{ref}/kill", status_code=202, openapi_extra=documented(Query, ("user",)))
+async def kill(request: Request, ref: str) -> Response:
+    """Ask for the job's end without grace."""
+    read(request, Query)
+    body = await body_of(request)
+    if body is not None and not isinstance(body, dict):
+        raise Refused("the request body must be a JSON object")
+    return await _cancel(gateway_of(request), ref, {**(body or {}), **KILL})
+
+
+async def _cancel(gateway: Gateway, ref: str, body: object) -> Response:
+    job = gateway.job(ref)
+    if ended(job):
+        raise Problem(409, f"job {job.job_id} has ended already: it is {job.state}", state=job.state, id=job.job_id)
+    fact = intents.cancellation(body, job)
+    if fact is not None:
+        await gateway.record(fact)
+    return answer(job_shown(job), 202)
+
+
+@router.get("/v1/jobs/{ref}/wait", openapi_extra=documented(WaitQuery))
+async def wait(request: Request, ref: str) -> Response:
+    """The job once it has left `state` (or ended, when no state is given), or as it is when the time is over."""
+    gateway, query = await settled(request, WaitQuery)
+    check_range("timeout_s", int(query.timeout_s), 0, int(WAIT_MAX_S))
+    if query.state and query.state not in (*job_life.LIVE, *job_life.ENDED):
+        raise Refused(f"state: {query.state[:32]!r} is not known: give one of {', '.join(job_life.LIVE)}")
+    job = gateway.job(ref)
+    deadline = gateway.clock.boot_ns() + int(query.timeout_s * 1e9)
+    while _unchanged(job, query.state):
+        left_s = (deadline - gateway.clock.boot_ns()) / 1e9
+        if left_s <= 0:
+            break
+        await gateway.waiting.job(job.job_id, left_s)
+    return answer(job_shown(job))
+
+
+def _unchanged(job: Job, state: str) -> bool:
+    return not ended(job) and state in ("", job.state)

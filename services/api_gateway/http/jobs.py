@@ -1,0 +1,180 @@
+"""/v1/jobs: submit, list, show, history, why."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common import facts as f
+from libs.common import job_life, subjects
+from libs.common.cluster import Job
+from libs.common.errors import Refused, Unavailable
+from libs.common.facts import JobSubmitted
+from services.api_gateway import intents
+from services.api_gateway.fields import check_range
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read, settled
+from services.api_gateway.problems import Problem
+from services.api_gateway.times import instant_ns
+from services.api_gateway.views.history import concerns, row
+from services.api_gateway.views.jobs import job_shown
+
+LIST_MAX: Final = 1_000
+SCAN_SLICE: Final = 2_000
+HISTORY_MAX: Final = 1_000
+WHY_WAIT_S: Final = 5.0
+
+router = APIRouter(tags=["jobs"])
+
+
+class SubmitQuery(Query, frozen=True):
+    dry_run: bool = False
+
+
+class ListQuery(Query, frozen=True):
+    """`after` is the last answer's `next`. Without `all` only jobs that have not ended."""
+
+    all: bool = False
+    state: str = ""
+    label: tuple[str, ...] = ()
+    since: str = ""
+    user: str = ""
+    name: str = ""
+    limit: int = 200
+    after: int = 0
+
+
+class HistoryQuery(Query, frozen=True):
+    after: int = 0
+    limit: int = 200
+
+
+class WhyQuery(Query, frozen=True):
+    at: int = 0
+
+
+@router.post("/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, intents.SUBMIT_FIELDS))
+async def submit(request: Request) -> Response:
+    """Record a job; answered once it is stored and visible to the next read."""
+    gateway, query = gateway_of(request), read(request, SubmitQuery)
+    fact = intents.submission(await body_of(request), gateway.new_job_id())
+    if query.dry_run:
+        return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": intents.warnings(fact.spec)})
+    gateway.check_room()
+    await gateway.record(fact)
+    return _submitted(gateway, fact)
+
+
+def _submitted(gateway: Gateway, fact: JobSubmitted) -> Response:
+    shown = job_shown(gateway.cluster.jobs[fact.job_id])
+    shown.warnings = intents.warnings(fact.spec)
+    return answer(shown, 201, {"location": f"/v1/jobs/{fact.job_id}"})
+
+
+@router.get("/v1/jobs", openapi_extra=documented(ListQuery))
+async def list_jobs(request: Request) -> Response:
+    """Jobs in order of submission, a page at a time."""
+    gateway, query = await settled(request, ListQuery)
+    check_range("limit", query.limit, 1, LIST_MAX)
+    wanted = _Wanted(query, gateway.clock.wall_ns())
+    page: list[Job] = []
+    for piece in _pieces(list(gateway.cluster.jobs.values())):
+        for job in filter(wanted.matches, piece):
+            if len(page) >= query.limit and job.seq != page[-1].seq:
+                return _page(gateway, page, page[-1].seq)
+            page.append(job)
+        await asyncio.sleep(0)
+    return _page(gateway, page, None)
+
+
+def _page(gateway: Gateway, page: list[Job], following: int | None) -> Response:
+    return answer({"jobs": [job_shown(job) for job in page], "next": following, "seq": gateway.cluster.seq})
+
+
+def _pieces(jobs: list[Job]) -> Iterator[list[Job]]:
+    return (jobs[begin : begin + SCAN_SLICE] for begin in range(0, len(jobs), SCAN_SLICE))
+
+
+class _Wanted:
+    """A list's filter. Raises Refused naming a parameter that makes no sense."""
+
+    def __init__(self, query: ListQuery, now_ns: int) -> None:
+        self.query = query
+        self.since_ns = instant_ns(query.since, "since", now_ns)
+        self.labels = [_label(text) for text in query.label]
+        self.states = self._states(query)
+
+    def _states(self, query: ListQuery) -> tuple[str, ...]:
+        known = (*job_life.LIVE, *job_life.ENDED)
+        if not query.state:
+            return known if query.all else job_life.LIVE
+        states = tuple(query.state.split(","))
+        for state in states:
+            if state not in known:
+                raise Refused(f"state: {state[:32]!r} is not known: give some of {', '.join(known)}")
+        return states
+
+    def matches(self, job: Job) -> bool:
+        query = self.query
+        return (
+            job.seq > query.after
+            and job.state in self.states
+            and job.submitted_ns >= self.since_ns
+            and (not query.user or job.user == query.user)
+            and (not query.name or job.spec.name == query.name)
+            and _has_labels(job, self.labels)
+        )
+
+
+def _has_labels(job: Job, labels: Iterable[tuple[str, str | None]]) -> bool:
+    """A label without a value only has to be there."""
+    return all(name in job.spec.labels and value in (None, job.spec.labels[name]) for name, value in labels)
+
+
+def _label(text: str) -> tuple[str, str | None]:
+    name, has_value, value = text.partition("=")
+    if not name:
+        raise Refused(f"label: {text!r} has no name: write NAME=VALUE or NAME")
+    return name, value if has_value else None
+
+
+@router.get("/v1/jobs/{ref}", openapi_extra=documented(Query))
+async def show_job(request: Request, ref: str) -> Response:
+    """One job, by id, name, or the unique beginning of an id."""
+    gateway, _ = await settled(request, Query)
+    return answer(job_shown(gateway.job(ref)))
+
+
+@router.get("/v1/jobs/{ref}/history", openapi_extra=documented(HistoryQuery))
+async def job_history(request: Request, ref: str) -> Response:
+    """All facts of this job, in order."""
+    gateway, query = await settled(request, HistoryQuery)
+    check_range("limit", query.limit, 1, HISTORY_MAX)
+    job = gateway.job(ref)
+    seqs = [seq for seq in gateway.history.of(job.job_id) if seq > query.after]
+    rows = [line for seq in seqs[: query.limit] for line in await _rows(gateway, seq, job.job_id)]
+    following = seqs[query.limit - 1] if len(seqs) > query.limit else None
+    return answer({"id": job.job_id, "facts": rows, "next": following, "seq": gateway.cluster.seq})
+
+
+async def _rows(gateway: Gateway, seq: int, job_id: str) -> list[dict[str, object]]:
+    entry = await gateway.entries.get(seq)
+    if entry is None:
+        return []
+    commit = f.decode(entry.data)
+    return [row(seq, commit, fact) for fact in commit.facts if concerns(fact, job_id)]
+
+
+@router.get("/v1/jobs/{ref}/why", openapi_extra=documented(WhyQuery))
+async def why(request: Request, ref: str) -> Response:
+    """Why the job is not running: the scheduler's proof, now or at a past sequence."""
+    gateway, query = await settled(request, WhyQuery)
+    question = msgspec.msgpack.encode({"job_id": gateway.job(ref).job_id, "at": query.at})
+    try:
+        proof = await gateway.bus.request(subjects.ask_scheduler("why"), question, WHY_WAIT_S)
+    except Unavailable as error:
+        raise Problem(503, f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows the last leader") from error
+    return Response(proof, media_type="application/json")

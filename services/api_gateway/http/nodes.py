@@ -1,0 +1,55 @@
+"""/v1/nodes, /v1/gpus and /v1/cluster: what there is and how it is."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common.model import NodeId
+from services.api_gateway.http.queries import Query, answer, documented, settled
+from services.api_gateway.problems import Problem
+from services.api_gateway.views.nodes import cluster_shown, gpu_shown, node_full, node_shown
+
+router = APIRouter(tags=["nodes"])
+
+
+class NodesQuery(Query, frozen=True):
+    state: str = ""
+
+
+class GpusQuery(Query, frozen=True):
+    node: str = ""
+    state: str = ""
+
+
+@router.get("/v1/nodes", openapi_extra=documented(NodesQuery))
+async def list_nodes(request: Request) -> Response:
+    """All nodes, without their devices."""
+    gateway, query = await settled(request, NodesQuery)
+    shown = [node_shown(gateway.cluster, node) for node in gateway.cluster.nodes.values() if query.state in ("", node.state)]
+    return answer({"nodes": shown, "seq": gateway.cluster.seq})
+
+
+@router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
+async def show_node(request: Request, node_id: str) -> Response:
+    """One node with its devices."""
+    gateway, _ = await settled(request, Query)
+    node = gateway.cluster.nodes.get(NodeId(node_id))
+    if node is None:
+        raise Problem(404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have")
+    return answer(node_full(gateway.cluster, node))
+
+
+@router.get("/v1/gpus", openapi_extra=documented(GpusQuery))
+async def list_gpus(request: Request) -> Response:
+    """All devices and who holds them."""
+    gateway, query = await settled(request, GpusQuery)
+    cluster = gateway.cluster
+    views = [view for view in cluster.gpus.values() if query.node in ("", view.node_id)]
+    shown = [gpu for gpu in (gpu_shown(cluster, view) for view in views) if query.state.upper() in ("", gpu.state)]
+    return answer({"gpus": shown, "seq": cluster.seq})
+
+
+@router.get("/v1/cluster", openapi_extra=documented(Query))
+async def show_cluster(request: Request) -> Response:
+    """Counts, the term, and the cluster's clockwork."""
+    gateway, _ = await settled(request, Query)
+    return answer(cluster_shown(gateway.cluster, gateway.index.counts))

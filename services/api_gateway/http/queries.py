@@ -1,0 +1,84 @@
+"""Query strings and bodies as typed values, answers as JSON: the same words for every route.
+
+msgspec reads and writes them, because a validating framework model on every row of a list costs more than all the rest of a request.
+"""
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+from fastapi import Request
+from starlette.responses import Response
+
+from services.api_gateway.fields import check_known, convert, names_of
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.problems import Problem
+
+Q = TypeVar("Q", bound="Query")
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What every read takes: it is answered from a state that has folded `min_seq`."""
+
+    min_seq: int = 0
+
+
+def gateway_of(request: Request) -> Gateway:
+    """The gateway that this app was made for."""
+    gateway: Gateway = request.app.state.gateway
+    return gateway
+
+
+async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
+    """The gateway and the typed query string, once `min_seq` is folded. Raises Refused or Problem 503."""
+    query = read(request, kind)
+    gateway = gateway_of(request)
+    if query.min_seq > gateway.cluster.seq:
+        await gateway.settle(query.min_seq)
+    return gateway, query
+
+
+def read(request: Request, kind: type[Q]) -> Q:
+    """The query string. Raises Refused naming a parameter that is not known or not of its type."""
+    values: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name == "label":
+            values.setdefault("label", []).append(value)
+        else:
+            values[name] = value
+    check_known(values, names_of(kind), "query parameter")
+    return convert(values, kind, strict=False)
+
+
+async def body_of(request: Request) -> object:
+    """The JSON body; None when it is empty. Raises Problem 400."""
+    data = await request.body()
+    if not data:
+        return None
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Problem(400, f"the request body is not JSON: {error}") from error
+
+
+def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(value), status_code=status, media_type="application/json", headers=headers)
+
+
+def documented(kind: type[Query] | None = None, body: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The OpenAPI of a query struct and of a body's field names."""
+    extra: dict[str, Any] = {}
+    if kind is not None:
+        extra["parameters"] = [_parameter(field) for field in msgspec.structs.fields(kind)]
+    if body:
+        schema = {"type": "object", "properties": {name: {} for name in body}, "additionalProperties": False}
+        extra["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    return extra
+
+
+def _parameter(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
+    schema = msgspec.json.schema(field.type)
+    if isinstance(field.default, str | int | bool):
+        schema = {**schema, "default": field.default}
+    return {"name": field.name, "in": "query", "required": False, "schema": schema}

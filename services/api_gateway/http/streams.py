@@ -1,0 +1,126 @@
+"""/v1/jobs/{ref}/output, attach and stdin: a job's bytes, both ways."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from libs.common.cluster import Job
+from libs.common.errors import Refused
+from services.api_gateway.attachment import Attachment
+from services.api_gateway.fields import check_range
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.queries import Query, answer, documented, gateway_of, read, settled
+from services.api_gateway.problems import Problem
+from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, Piece, Reader, put_stdin
+from services.api_gateway.views.jobs import ended
+
+STDIN_BYTES_MAX: Final = 256 << 10
+# A proxy must not hold back what comes.
+UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+router = APIRouter(tags=["streams"])
+
+
+class OutputQuery(Query, frozen=True):
+    """`tail_bytes` begins that many bytes before the present end."""
+
+    stream: str = "stdout"
+    rank: int = 0
+    offset: int = 0
+    follow: bool = False
+    tail_bytes: int = 0
+
+
+class AttachQuery(Query, frozen=True):
+    """The offsets to go on from, of attempt `attempt` (0 = the current one)."""
+
+    rank: int = 0
+    stdout: int = 0
+    stderr: int = 0
+    attempt: int = 0
+
+
+class StdinQuery(Query, frozen=True):
+    offset: int = 0
+    eof: bool = False
+
+
+@router.get("/v1/jobs/{ref}/output", openapi_extra=documented(OutputQuery))
+async def output(request: Request, ref: str) -> Response:
+    """The raw bytes of one member's stream; X-Muster-Output says whether its node or the stored tail gave them."""
+    gateway, query = await settled(request, OutputQuery)
+    _check(query)
+    job = gateway.job(ref)
+    _check_rank(job, query.rank)
+    reader = Reader(gateway, job, job.attempt, query.rank, query.stream)
+    offset = query.offset
+    if query.tail_bytes and reader.node_id is not None:
+        offset = max(offset, await reader.end_offset() - query.tail_bytes)
+    pieces = reader.pieces(offset, query.follow)
+    first = None if query.follow and not ended(job) else await anext(pieces, None)
+    headers = {"x-muster-output": first.source if first else NODE, "x-muster-offset": str(first.offset if first else offset), **UNBUFFERED}
+    return StreamingResponse(_bytes(first, pieces), media_type="application/octet-stream", headers=headers)
+
+
+async def _bytes(first: Piece | None, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
+    async with aclosing(pieces):
+        if first is not None:
+            yield first.data
+        async for piece in pieces:
+            yield piece.data
+
+
+def _check(query: OutputQuery) -> None:
+    if query.stream not in STREAMS:
+        raise Refused(f"stream: {query.stream[:32]!r} is not known: give {' or '.join(STREAMS)}")
+    check_range("offset", query.offset, 0, OFFSET_MAX)
+    check_range("tail_bytes", query.tail_bytes, 0, OFFSET_MAX)
+
+
+def _check_rank(job: Job, rank: int) -> None:
+    check_range("rank", rank, 0, job.spec.nodes - 1)
+
+
+@router.get("/v1/jobs/{ref}/attach", openapi_extra=documented(AttachQuery))
+async def attach(request: Request, ref: str) -> Response:
+    """Both streams and every change of state as lines of JSON, until the job has ended (see `attachment.py`)."""
+    gateway, query = await settled(request, AttachQuery)
+    for name, value in (("stdout", query.stdout), ("stderr", query.stderr)):
+        check_range(name, value, 0, OFFSET_MAX)
+    job = gateway.job(ref)
+    _check_rank(job, query.rank)
+    frames = Attachment(gateway, job, query.rank, {"stdout": query.stdout, "stderr": query.stderr}, query.attempt).frames()
+    return StreamingResponse(frames, media_type="application/x-ndjson", headers=UNBUFFERED)
+
+
+@router.put("/v1/jobs/{ref}/stdin", openapi_extra=documented(StdinQuery))
+async def stdin(request: Request, ref: str) -> Response:
+    """Input bytes at `offset`; the answer says how far they were taken, the rest is to be sent again."""
+    gateway, query = gateway_of(request), read(request, StdinQuery)
+    check_range("offset", query.offset, 0, OFFSET_MAX)
+    data = await request.body()
+    if len(data) > STDIN_BYTES_MAX:
+        raise Problem(413, f"{len(data)} bytes of input are too many at once: send at most {STDIN_BYTES_MAX}")
+    return await _put(gateway, _taking_input(gateway, ref), query, data)
+
+
+async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
+    taken = await put_stdin(gateway, job, query.offset, data, query.eof)
+    if taken.error:
+        raise Problem(409, f"job {job.job_id} did not take its input: {taken.error}", next_offset=taken.next_offset)
+    return answer({"next_offset": taken.next_offset, "attempt": job.attempt})
+
+
+def _taking_input(gateway: Gateway, ref: str) -> Job:
+    """The job, if it may be given input now. Raises Problem."""
+    job = gateway.job(ref)
+    if not job.spec.stdin:
+        raise Problem(422, f"job {job.job_id} was submitted without input: submit it with stdin: true")
+    if ended(job):
+        raise Problem(410, f"job {job.job_id} takes no more input: it is {job.state}", state=job.state)
+    if not job.members:
+        raise Problem(425, f"job {job.job_id} takes no input yet: it is {job.state}", state=job.state)
+    return job

@@ -1,0 +1,98 @@
+"""/v1/watch: server-sent events of what changes, for `top` and dashboards.
+
+A change is shown as the job or node is when it is sent, so that a slow client misses intermediate states but never the last one. `id` is a
+sequence; a client that comes back with it (Last-Event-ID, or `after`) is first told what changed since.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from libs.common.cluster import live_jobs
+from libs.common.model import JobId, NodeId
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.queries import Query, documented, settled
+from services.api_gateway.problems import Problem
+from services.api_gateway.views.jobs import job_shown
+from services.api_gateway.views.nodes import node_shown
+from services.api_gateway.views.waiting import WATCHERS_MAX, Watcher
+
+KEEPALIVE_S: Final = 15.0
+SLICE_EVENTS: Final = 50
+
+router = APIRouter(tags=["log"])
+
+_encode = msgspec.json.Encoder().encode
+
+
+class WatchQuery(Query, frozen=True):
+    """`after` 0 begins with all live jobs and all nodes."""
+
+    after: int = 0
+
+
+@router.get("/v1/watch", openapi_extra=documented(WatchQuery))
+async def watch(request: Request) -> Response:
+    """Events `job`, `node` and `ready`, each with the object as JSON."""
+    gateway, query = await settled(request, WatchQuery)
+    if len(gateway.waiting.watchers) >= WATCHERS_MAX:
+        raise Problem(503, f"{WATCHERS_MAX} clients watch already: close one, or ask another gateway")
+    last = request.headers.get("last-event-id", "")
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else query.after
+    return StreamingResponse(_events(gateway, after), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def _events(gateway: Gateway, after: int) -> AsyncIterator[bytes]:
+    watcher = Watcher()
+    gateway.waiting.watchers.add(watcher)
+    try:
+        seq = gateway.cluster.seq
+        async for piece in _shown(gateway, seq, _jobs_since(gateway, after), list(gateway.cluster.nodes)):
+            yield piece
+        yield _event("ready", seq, {"seq": seq})
+        while True:
+            if not await _woken(watcher):
+                yield b": still here\n\n"
+                continue
+            jobs, nodes = watcher.take()
+            async for piece in _shown(gateway, gateway.cluster.seq, jobs, nodes):
+                yield piece
+    finally:
+        gateway.waiting.watchers.discard(watcher)
+
+
+def _jobs_since(gateway: Gateway, after: int) -> list[JobId]:
+    if after:
+        return [job_id for job_id in gateway.cluster.jobs if gateway.history.changed(job_id) > after]
+    return [job.job_id for job in live_jobs(gateway.cluster)]
+
+
+async def _woken(watcher: Watcher) -> bool:
+    try:
+        async with asyncio.timeout(KEEPALIVE_S):
+            return await watcher.woken.wait()
+    except TimeoutError:
+        return False
+
+
+async def _shown(gateway: Gateway, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]) -> AsyncIterator[bytes]:
+    """The present state of each; an id is only as high as what all of them show."""
+    waiting: list[bytes] = []
+    for job_id in jobs:
+        job = gateway.cluster.jobs.get(job_id)
+        if job is not None:
+            waiting.append(_event("job", seq, job_shown(job)))
+        if len(waiting) >= SLICE_EVENTS:
+            yield b"".join(waiting)
+            waiting = []
+    waiting += [_event("node", seq, node_shown(gateway.cluster, gateway.cluster.nodes[node_id])) for node_id in nodes]
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _event(kind: str, seq: int, value: object) -> bytes:
+    return b"event: %s\nid: %d\ndata: %s\n\n" % (kind.encode(), seq, _encode(value))

@@ -1,0 +1,167 @@
+"""What a request means: checks it and gives the fact to record, or says what is wrong with it.
+
+Pure. Every refusal is `errors.Refused`, whose text names the field and the remedy. The bounds of a job's request are here and nowhere
+else; whether it fits the cluster is the scheduler's to say, whether its tenant may ask is quota's. Held by
+tests/unit/test_gateway_intents.py.
+"""
+
+import re
+import signal
+from typing import Any, Final
+
+from libs.common import model
+from libs.common.cluster import Cancel, Job
+from libs.common.errors import Refused
+from libs.common.facts import CancelRequested, JobSubmitted, check_fact_size
+from libs.common.model import JobId, JobSpec
+from services.api_gateway.fields import check_known, check_range, convert, names_of
+from services.api_gateway.times import duration_s
+
+NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+USER: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9@._-]{0,127}$")
+LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
+ENV_NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_.]{0,255}$")
+SECRET_NAME: Final = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
+LABELS_MAX: Final = 64
+ENV_MAX: Final = 512
+YEAR_S: Final = 366 * 86_400
+DAY_S: Final = 86_400
+RETRIES_MAX: Final = 1_000
+OUTPUT_BYTES_MIN: Final = 4 << 10
+OUTPUT_BYTES_MAX: Final = 1 << 40
+CONTROL_LOSS: Final = ("stop", "continue")
+SIGNAL_MAX: Final = 64
+
+SUBMIT_FIELDS: Final = (*names_of(JobSpec), "user", "fraction", "time_limit")
+CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
+_DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
+_RANGES: Final = (
+    ("nodes", 1, model.NODES_MAX),
+    ("gpus", 1, model.GPUS_PER_NODE_MAX),
+    ("gpu_share", 1, model.WHOLE_GPU),
+    ("priority", 0, model.PRIORITY_MAX),
+    ("time_limit_s", 0, YEAR_S),
+    ("start_s", 1, DAY_S),
+    ("grace_s", 0, DAY_S),
+    ("retries", 0, RETRIES_MAX),
+    ("output_limit_bytes", OUTPUT_BYTES_MIN, OUTPUT_BYTES_MAX),
+)
+
+
+def submission(body: object, job_id: JobId) -> JobSubmitted:
+    """The fact for `POST /v1/jobs`. Raises Refused."""
+    values = _fields(body, SUBMIT_FIELDS)
+    user = _user(values)
+    for name in _DURATIONS:
+        if name in values:
+            values[name] = duration_s(values[name], name)
+    _take_alias(values, "time_limit", "time_limit_s", duration_s)
+    _take_alias(values, "fraction", "gpu_share", _hundredths)
+    spec = convert(values, JobSpec) if "command" in values else _no_command()
+    _check(spec)
+    fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
+    check_fact_size(fact)
+    return fact
+
+
+def warnings(spec: JobSpec) -> list[str]:
+    """What is accepted, but should not stay unsaid."""
+    named = [name for name in spec.env if SECRET_NAME.search(name)]
+    return [f"env {name} looks like a secret: the log keeps it for ever; let the job read it from a file" for name in named]
+
+
+def cancellation(body: object, job: Job) -> CancelRequested | None:
+    """The fact for `POST .../cancel`; None when as much was asked for already. Raises Refused."""
+    values = _fields({} if body is None else body, CANCEL_FIELDS)
+    user = _user(values)
+    grace_s = duration_s(values.get("grace_s", job.spec.grace_s), "grace_s")
+    check_range("grace_s", grace_s, 0, DAY_S)
+    number = _signal(values.get("signal", "TERM"))
+    if job.cancel is not None and job.cancel <= Cancel(grace_s, number, user):
+        return None
+    return CancelRequested(job_id=job.job_id, signal=number, grace_s=grace_s, user=user)
+
+
+def _fields(body: object, known: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise Refused("the request body must be a JSON object")
+    check_known(body, known, "field")
+    return dict(body)
+
+
+def _user(values: dict[str, Any]) -> str:
+    user = values.pop("user", "")
+    if user != "" and not (isinstance(user, str) and USER.match(user)):
+        raise Refused(f"user: {user!r} is not valid: use letters, digits and @._- (at most 128)")
+    return str(user)
+
+
+def _take_alias(values: dict[str, Any], alias: str, name: str, read: Any) -> None:  # noqa: ANN401  (object, str) -> int
+    if alias not in values:
+        return
+    if name in values:
+        raise Refused(f"{alias}: {name} is given too: give one of them")
+    values[name] = read(values.pop(alias), alias)
+
+
+def _hundredths(value: object, field: str) -> int:
+    """A part of a GPU in whole hundredths: 0.25 is 25."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value <= 1.0:
+        share = round(value * model.WHOLE_GPU)
+        if share > 0 and abs(share - value * model.WHOLE_GPU) < 1e-6:
+            return share
+    raise Refused(f"{field}: {value!r} is no share of a GPU: give 0.01 to 1.0 in steps of 0.01")
+
+
+def _no_command() -> JobSpec:
+    raise Refused('command: missing: give a list of words, for instance ["python", "train.py"]')
+
+
+def _check(spec: JobSpec) -> None:
+    for name, low, high in _RANGES:
+        check_range(name, getattr(spec, name), low, high)
+    _check_command(spec)
+    _check_environment(spec.env)
+    _check_labels(spec.labels)
+    if spec.name and not NAME.match(spec.name):
+        raise Refused(f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 128)")
+    if spec.workdir and (not spec.workdir.startswith("/") or "\0" in spec.workdir):
+        raise Refused(f"workdir: {spec.workdir!r} must be an absolute path")
+    if spec.on_control_loss not in CONTROL_LOSS:
+        raise Refused(f"on_control_loss: {spec.on_control_loss!r} is not known: give {' or '.join(CONTROL_LOSS)}")
+
+
+def _check_command(spec: JobSpec) -> None:
+    if not spec.command or not spec.command[0]:
+        raise Refused('command: empty: give a list of words, for instance ["python", "train.py"]')
+    if any("\0" in word for word in spec.command):
+        raise Refused("command: a word holds a NUL byte, which no program can be given: remove it")
+
+
+def _check_environment(env: dict[str, str]) -> None:
+    if len(env) > ENV_MAX:
+        raise Refused(f"env: {len(env)} variables are too many: give at most {ENV_MAX}")
+    for name, value in env.items():
+        if not ENV_NAME.match(name) or "\0" in value:
+            raise Refused(f"env: {name[:64]!r} is no valid variable: use letters, digits and _, and no NUL in its value")
+
+
+def _check_labels(labels: dict[str, str]) -> None:
+    if len(labels) > LABELS_MAX:
+        raise Refused(f"labels: {len(labels)} are too many: give at most {LABELS_MAX}")
+    for name, value in labels.items():
+        if not LABEL.match(name) or (value and not LABEL.match(value)):
+            raise Refused(f"labels: {name[:64]!r} is not valid: letters, digits and ._/- (at most 128), value likewise")
+
+
+def _signal(value: object) -> int:
+    """15, "TERM" and "SIGTERM" are one signal."""
+    number = isinstance(value, str) and value.isascii() and value.isdigit()
+    if isinstance(value, str) and not number:
+        name = value.upper().removeprefix("SIG")
+        found = signal.Signals.__members__.get(f"SIG{name}")
+        if found is not None:
+            return int(found)
+    elif isinstance(value, int | str) and not isinstance(value, bool) and len(str(value)) <= 2 and 1 <= int(value) <= SIGNAL_MAX:
+        return int(value)
+    raise Refused(f"signal: {value!r} is not known: give a number from 1 to {SIGNAL_MAX} or a name such as TERM")

@@ -1,0 +1,180 @@
+"""A member's output from its node, by long asks over the bus; its stored tail once the node is silent and the attempt over.
+
+One reader follows one stream of one attempt. It asks again at once while bytes come, so a byte reaches the client
+within the bus's own delay.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import job_life, subjects
+from libs.common.cluster import Job
+from libs.common.errors import Unavailable
+from libs.common.kv import output_key
+from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
+from libs.common.model import NodeId
+from services.api_gateway.gateway import Gateway
+
+STREAMS: Final = ("stdout", "stderr")
+CHUNK_BYTES: Final = 256 << 10
+WAIT_MS: Final = 10_000
+ASK_S: Final = 3.0
+STDIN_ASK_S: Final = 10.0
+# A node that does not answer, or does not know the attempt yet, is asked again after this long.
+RETRY_FIRST_S: Final = 0.02
+RETRY_MAX_S: Final = 1.0
+UNPLACED_WAIT_S: Final = 30.0
+PROBE_FIRST_BYTES: Final = 64 << 10
+OFFSET_MAX: Final = 1 << 50
+
+NODE: Final = "node"
+TAIL: Final = "tail"
+
+_encode = msgspec.msgpack.Encoder().encode
+_chunk = msgspec.msgpack.Decoder(OutputChunk)
+_taken = msgspec.msgpack.Decoder(StdinTaken)
+
+
+class Piece(NamedTuple):
+    """Bytes from `offset` on; `source` says whether the node or the stored tail gave them."""
+
+    offset: int
+    data: bytes
+    source: str
+
+
+class Reader:
+    """One stream of one member of one attempt. The node is remembered, for a later attempt runs elsewhere."""
+
+    def __init__(self, gateway: Gateway, job: Job, attempt: int, rank: int, stream: str) -> None:
+        self.gateway = gateway
+        self.job = job
+        self.attempt = attempt
+        self.rank = rank
+        self.stream = stream
+        self.node_id: NodeId | None = None
+        self._find()
+
+    def _find(self) -> None:
+        if self.node_id is None and self.job.attempt == self.attempt:
+            self.node_id = next((m.node_id for m in self.job.members.values() if m.rank == self.rank), None)
+
+    @property
+    def over(self) -> bool:
+        """Nothing of this member can write any more."""
+        if self.job.attempt != self.attempt or self.job.state in job_life.ENDED:
+            return True
+        member = self.job.members.get(self.node_id) if self.node_id is not None else None
+        return member is not None and member.state in job_life.MEMBER_OVER
+
+    async def pieces(self, offset: int, follow: bool) -> AsyncGenerator[Piece, None]:
+        """What is there from `offset` on; with `follow` also what comes, until there is no more to come.
+
+        Raises Unavailable only without `follow`, when the node does not answer and the attempt is not over.
+        """
+        if follow:
+            await self._placed()
+        pause_s = RETRY_FIRST_S
+        while self.node_id is not None:
+            over = self.over
+            chunk = await self._asked(offset, WAIT_MS if follow and not over else 0, follow or over)
+            if chunk is not None and not chunk.error:
+                if chunk.data:
+                    yield Piece(chunk.offset, chunk.data, NODE)
+                    offset, pause_s = chunk.offset + len(chunk.data), RETRY_FIRST_S
+                elif over or not follow:
+                    return
+                if chunk.end:
+                    return
+            elif over:
+                async for piece in self._tail(offset):
+                    yield piece
+                return
+            elif not follow:
+                return
+            else:
+                await self.gateway.waiting.job(self.job.job_id, pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _placed(self) -> None:
+        """Wait until the attempt has a node, or never will have one."""
+        while self.node_id is None and not self.over:
+            await self.gateway.waiting.job(self.job.job_id, UNPLACED_WAIT_S)
+            self._find()
+
+    async def _asked(self, offset: int, wait_ms: int, may_fail: bool) -> OutputChunk | None:
+        """None when the node does not answer, which `may_fail` allows."""
+        try:
+            return await self.ask(offset, CHUNK_BYTES, wait_ms)
+        except Unavailable:
+            if may_fail:
+                return None
+            raise
+
+    async def ask(self, offset: int, max_bytes: int, wait_ms: int) -> OutputChunk:
+        """One ask of the member's node. Raises Unavailable."""
+        assert self.node_id is not None
+        wish = OutputAsk(self.job.job_id, self.attempt, self.stream, offset, max_bytes, wait_ms)
+        subject = subjects.ask_node(self.node_id, "output")
+        answer = await self.gateway.bus.request(subject, _encode(wish), wait_ms / 1_000 + ASK_S)
+        try:
+            return _chunk.decode(answer)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"node {self.node_id} answered what is no OutputChunk ({error}): is its agent's version older?") from error
+
+    async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:
+        """What was stored off the node when the member ended, from `offset` on."""
+        try:
+            data = await self.gateway.outputs.get(output_key(self.job.job_id, self.attempt, self.rank, self.stream))
+        except Unavailable:
+            data = None
+        if data:
+            begin = max(0, await self._total() - len(data))
+            fresh = data[max(0, offset - begin) :]
+            if fresh:
+                yield Piece(max(offset, begin), fresh, TAIL)
+
+    async def _total(self) -> int:
+        """How many bytes the member wrote, by its JobFinished; 0 when that is not known."""
+        for seq in reversed(self.gateway.history.of(self.job.job_id)):
+            entry = await self.gateway.entries.get(seq)
+            for fact in f.decode(entry.data).facts if entry is not None else ():
+                if isinstance(fact, f.JobFinished) and self._ours(fact):
+                    return fact.stdout_bytes if self.stream == "stdout" else fact.stderr_bytes
+        return 0
+
+    def _ours(self, fact: f.JobFinished) -> bool:
+        return (fact.job_id, fact.attempt, fact.node_id) == (self.job.job_id, self.attempt, self.node_id)
+
+    async def end_offset(self) -> int:
+        """How many bytes there are now: from the node by halving, or from the log when the node does not answer."""
+        try:
+            low, high = 0, PROBE_FIRST_BYTES
+            while high < OFFSET_MAX and await self._has(high):
+                low, high = high, 2 * high
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if await self._has(middle) else (low, middle)
+            return low
+        except Unavailable:
+            return await self._total()
+
+    async def _has(self, offset: int) -> bool:
+        chunk = await self.ask(offset, 1, 0)
+        if chunk.error and self.over:
+            raise Unavailable(chunk.error)
+        return bool(chunk.data)
+
+
+async def put_stdin(gateway: Gateway, job: Job, offset: int, data: bytes, eof: bool) -> StdinTaken:
+    """Offer input to the first member. Raises Unavailable."""
+    node_id = next(member.node_id for member in job.members.values() if member.rank == 0)
+    wish = StdinPut(job.job_id, job.attempt, offset, data, eof)
+    answer = await gateway.bus.request(subjects.ask_node(node_id, "stdin"), _encode(wish), STDIN_ASK_S)
+    try:
+        return _taken.decode(answer)
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"node {node_id} answered what is no StdinTaken ({error}): is its agent's version older?") from error

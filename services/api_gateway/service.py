@@ -1,0 +1,79 @@
+"""The gateway as a process: connect, listen, replay, serve, stop.
+
+It listens before it has replayed, so that /livez and /readyz answer meanwhile; routes under /v1 answer 503 until then.
+"""
+
+import asyncio
+from contextlib import nullcontext
+from typing import Final
+
+import uvicorn
+
+from libs.common.bus_nats import NatsBus
+from libs.common.clock import SystemClock
+from libs.common.errors import Unavailable
+from libs.common.kv_nats import KvOutputs
+from libs.common.log_jetstream import JetStreamLog, connect
+from libs.common.objects_nats import NatsObjects, filled_part
+from libs.common.settings import Settings
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.app import create_app
+
+# How long open streams may go on once the process was told to stop.
+STOP_S: Final = 3
+
+
+async def main(settings: Settings, stop: asyncio.Event) -> None:
+    """Serve until `stop`. Raises what ends a gateway (see `gateway.py`)."""
+    client = await connect(settings.servers, f"gateway-{settings.instance}", settings.nkey_seed)
+    gateway = Gateway(
+        JetStreamLog(client),
+        NatsBus(client),
+        SystemClock(),
+        settings,
+        KvOutputs(client),
+        NatsObjects(client, settings.stream_replicas),
+        filled=lambda: filled_part(client),
+    )
+    await serve(gateway, settings.gateway_host, settings.gateway_port, stop)
+
+
+async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> None:
+    """Run the gateway and its HTTP server until `stop` is set or one of them ends."""
+    server = server_for(gateway, host, port)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(gateway.run(), name="gateway")
+        listening = tasks.create_task(_listen(server, host, port), name="http")
+        await asyncio.wait((tasks.create_task(stop.wait(), name="stop"), listening, running), return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        server.should_exit = True
+        await asyncio.wait((listening,), timeout=2 * STOP_S)
+        running.cancel()
+
+
+async def _listen(server: uvicorn.Server, host: str, port: int) -> None:
+    """uvicorn ends the process by itself when it cannot listen; here that is one of our errors."""
+    try:
+        await server.serve()
+    except SystemExit as error:
+        raise Unavailable(f"cannot listen on {host}:{port}: is the port taken? Set MUSTER_GATEWAY_PORT") from error
+
+
+def server_for(gateway: Gateway, host: str, port: int) -> uvicorn.Server:
+    """The HTTP server; signals are the shell's (`libs.common.service.run`), never its own."""
+    config = uvicorn.Config(
+        create_app(gateway),
+        host=host,
+        port=port,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+    return server

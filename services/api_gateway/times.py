@@ -1,0 +1,55 @@
+"""How people write times and how the gateway shows them.
+
+Pure. Durations: 90, "90", "1h30m", "45s", "2d", "HH:MM:SS", "D-HH:MM:SS". Instants: RFC 3339, or a duration, which means that long ago.
+Times of facts are nanoseconds of the writers' wall clocks; they are shown to the millisecond, in UTC. Held by
+tests/unit/test_gateway_times.py.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.common.errors import Refused
+
+_UNITS: Final = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$")
+_CLOCK: Final = re.compile(r"^(?:(\d+)-)?(\d{1,6}):([0-5]?\d):([0-5]?\d)$")
+_NS: Final = 1_000_000_000
+# Numbers longer than this are no durations; it also bounds the work of reading one.
+TEXT_MAX: Final = 32
+
+
+def duration_s(text: object, field: str) -> int:
+    """Seconds. Raises Refused naming `field` and the accepted forms."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    if isinstance(text, str) and 0 < len(text) <= TEXT_MAX:
+        if text.isascii() and text.isdigit():
+            return int(text)
+        for pattern in (_UNITS, _CLOCK):
+            found = pattern.match(text)
+            if found:
+                days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+                return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    raise Refused(f'{field}: {text!r} is no duration: write whole seconds, "1h30m" or "D-HH:MM:SS"')
+
+
+def instant_ns(text: str, field: str, now_ns: int) -> int:
+    """Nanoseconds since 1970; an empty text is 0. Raises Refused naming `field`."""
+    if not text:
+        return 0
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return now_ns - duration_s(text, field) * _NS
+        except Refused as error:
+            raise Refused(f'{field}: {text!r} is no time: write RFC 3339 ("2026-01-31T12:00:00Z") or how long ago ("2h")') from error
+    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1_000) * 1_000_000
+
+
+def rfc3339(at_ns: int) -> str | None:
+    """UTC to the millisecond; None for a time that has not come (0)."""
+    if not at_ns:
+        return None
+    moment = datetime.fromtimestamp(at_ns // _NS, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns // 1_000_000 % 1_000:03d}Z"

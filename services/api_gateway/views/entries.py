@@ -1,0 +1,66 @@
+"""Entries of the log for readers of history: the latest from memory, older ones from the log.
+
+A scan gives other work its turn between slices, so that a long one never holds up a request.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Final, cast
+
+from libs.common.log import Entry, Log
+
+RECENT_ENTRIES_MAX: Final = 4_096
+RECENT_BYTES_MAX: Final = 16 << 20
+SLICE_ENTRIES: Final = 32
+
+
+class Entries:
+    """`note` keeps each folded entry for a while."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.recent: deque[Entry] = deque()
+        self.recent_bytes = 0
+
+    def note(self, entry: Entry) -> None:
+        self.recent.append(entry)
+        self.recent_bytes += len(entry.data)
+        while len(self.recent) > RECENT_ENTRIES_MAX or self.recent_bytes > RECENT_BYTES_MAX:
+            self.recent_bytes -= len(self.recent.popleft().data)
+
+    async def get(self, seq: int) -> Entry | None:
+        """One entry; None when it was trimmed. Raises Unavailable."""
+        return self._kept(seq) or await self.log.get(seq)
+
+    async def scan(self, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
+        """Consecutive entries from `after` + 1 to `upto`, in small slices. Raises Corrupt when the head was trimmed."""
+        if after < upto and self._kept(after + 1) is None:
+            async with aclosing(cast(AsyncGenerator[list[Entry], None], self.log.read(after))) as batches:
+                async for piece in _slices(batches):
+                    after = piece[-1].seq
+                    yield [entry for entry in piece if entry.seq <= upto]
+                    if after >= upto:
+                        return
+            return
+        while after < upto:
+            piece = [entry for entry in map(self._kept, range(after + 1, min(upto, after + SLICE_ENTRIES) + 1)) if entry is not None]
+            if not piece or piece[0].seq != after + 1:
+                return
+            after = piece[-1].seq
+            yield piece
+            await asyncio.sleep(0)
+
+    def _kept(self, seq: int) -> Entry | None:
+        if not self.recent:
+            return None
+        place = seq - self.recent[0].seq
+        return self.recent[place] if 0 <= place < len(self.recent) else None
+
+
+async def _slices(batches: AsyncIterator[list[Entry]]) -> AsyncIterator[list[Entry]]:
+    async for batch in batches:
+        for begin in range(0, len(batch), SLICE_ENTRIES):
+            yield batch[begin : begin + SLICE_ENTRIES]
+            await asyncio.sleep(0)

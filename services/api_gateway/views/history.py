@@ -1,0 +1,125 @@
+"""Which commits spoke of a job, and one line for people about each kind of fact.
+
+Pure. Only sequence numbers are kept, at most SEQS_PER_JOB of them for a job (the first ones and the latest ones say most, so the middle
+goes first); the entries themselves are read from the log.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common.change import Change
+from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.model import JobId
+from services.api_gateway.times import rfc3339
+
+SEQS_PER_JOB: Final = 1_000
+FIRST_KEPT: Final = 100
+
+
+class History(msgspec.Struct):
+    """Sequence numbers by job, in order."""
+
+    seqs: dict[JobId, list[int]] = {}
+
+    def note(self, seq: int, commit: Commit, changes: list[Change]) -> None:
+        """A folded commit: what it says of jobs, an ignored fact included, and what it changed in them."""
+        for fact, change in zip(commit.facts, changes, strict=True):
+            named = getattr(fact, "job_id", "")
+            if named:
+                self._add(JobId(named), seq)
+            for job_id in change.jobs:
+                self._add(job_id, seq)
+
+    def of(self, job_id: JobId) -> list[int]:
+        return self.seqs.get(job_id, [])
+
+    def changed(self, job_id: JobId) -> int:
+        """The last sequence that spoke of the job; 0 for none."""
+        seqs = self.seqs.get(job_id)
+        return seqs[-1] if seqs else 0
+
+    def _add(self, job_id: JobId, seq: int) -> None:
+        seqs = self.seqs.setdefault(job_id, [])
+        if seqs and seqs[-1] == seq:
+            return
+        seqs.append(seq)
+        if len(seqs) > SEQS_PER_JOB:
+            del seqs[FIRST_KEPT]
+
+
+def row(seq: int, commit: Commit, fact: AnyFact | Unknown) -> dict[str, Any]:
+    """One fact of the log as the API shows it."""
+    return {
+        "seq": seq,
+        "at": rfc3339(commit.at_ns),
+        "writer": commit.writer,
+        "epoch": commit.epoch,
+        "kind": f.kind_of(fact),
+        "summary": summary(fact),
+        "fact": _content(fact),
+    }
+
+
+def concerns(fact: AnyFact | Unknown, job_id: str) -> bool:
+    """Whether a fact speaks of the job; a fact about a node does, for the jobs that had a member there."""
+    named = getattr(fact, "job_id", "")
+    return named == job_id if named else isinstance(fact, f.NodeLost | f.NodeRegistered)
+
+
+def _content(fact: AnyFact | Unknown) -> Any:  # noqa: ANN401  a fact as JSON values
+    return {"kind": fact.name, "raw": fact.raw} if isinstance(fact, Unknown) else fact
+
+
+def summary(fact: AnyFact | Unknown) -> str:
+    """One line for people."""
+    words = _SUMMARY.get(type(fact))
+    return words(fact) if words else f.kind_of(fact)
+
+
+def _placed(fact: f.JobPlaced) -> str:
+    where = ", ".join(f"{member.node_id} ({len(member.gpus)} GPUs)" for member in fact.members[:4])
+    more = f" and {len(fact.members) - 4} more" if len(fact.members) > 4 else ""
+    return f"attempt {fact.attempt} placed on {where}{more}"
+
+
+def _finished(fact: f.JobFinished) -> str:
+    how = f"signal {fact.signal}" if fact.signal else f"exit code {fact.exit_code}"
+    return f"ended on {fact.node_id}: {how} ({fact.reason})"
+
+
+def _registered(fact: f.NodeRegistered) -> str:
+    return f"node {fact.node_id} registered with {len(fact.gpus)} GPUs, incarnation {fact.incarnation}"
+
+
+def _share(value: int) -> str:
+    return f"{value / 100:.2f} GPUs" if value else "no limit"
+
+
+_SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
+    f.JobSubmitted: lambda x: f"submitted by {x.user or 'someone'}: {' '.join(x.spec.command)[:80]}",
+    f.CancelRequested: lambda x: f"cancel requested by {x.user or 'someone'}: signal {x.signal}, {x.grace_s} s grace",
+    f.TenantSet: lambda x: f"tenant {x.tenant}: {_share(x.max_gpu_share)}, weight {x.weight}",
+    f.JobAdmitted: lambda x: "admitted",
+    f.JobRejected: lambda x: f"rejected: {x.reason}",
+    f.UsageCharged: lambda x: f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds",
+    f.TermBegan: lambda x: f"scheduler {x.instance} began a term",
+    f.ClusterConfigured: lambda x: f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms",
+    f.LeaseExtended: lambda x: f"planned stop: leases extended by {x.duration_ms} ms",
+    f.JobQueued: lambda x: "queued",
+    f.JobPlaced: _placed,
+    f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
+    f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",
+    f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason else ''}",
+    f.NodeLost: lambda x: f"node {x.node_id} lost: {x.reason}",
+    f.NodeReturned: lambda x: f"node {x.node_id} returned",
+    f.NodeRegistered: _registered,
+    f.JobStarted: lambda x: f"attempt {x.attempt} started on {x.node_id}",
+    f.JobFinished: _finished,
+    f.JobRefused: lambda x: f"{x.node_id} refused attempt {x.attempt}: {x.reason}",
+    f.JobReleased: lambda x: f"devices of attempt {x.attempt} on {x.node_id} proved clean",
+    f.GpuFaulted: lambda x: f"GPU {x.uuid} on {x.node_id} is {x.health}: {x.reason}",
+    f.GpuRecovered: lambda x: f"GPU {x.uuid} on {x.node_id} recovered",
+}

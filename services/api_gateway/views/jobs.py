@@ -1,0 +1,121 @@
+"""A job as the API shows it.
+
+Pure. The field names are the API's contract: `docs` and the command line rely on them. Times are RFC 3339, shares are hundredths of a GPU.
+"""
+
+import msgspec
+
+from libs.common import job_life
+from libs.common.cluster import Job, MemberView
+from services.api_gateway.times import rfc3339
+
+
+class GpuShown(msgspec.Struct):
+    uuid: str
+    share: int
+
+
+class MemberShown(msgspec.Struct):
+    """One node's part of the current attempt."""
+
+    node_id: str
+    rank: int
+    gpus: list[GpuShown]
+    state: str
+    exit_code: int | None
+    signal: int
+    reason: str
+    detail: str
+
+
+class JobShown(msgspec.Struct):
+    """`seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended waits."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+    user: str
+    tenant: str
+    command: tuple[str, ...]
+    workdir: str
+    nodes: int
+    gpus: int
+    gpu_share: int
+    priority: int
+    labels: dict[str, str]
+    attempt: int
+    retries: int
+    retries_used: int
+    exit_code: int | None
+    submitted_at: str | None
+    queued_at: str | None
+    placed_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    node_ids: list[str]
+    members: list[MemberShown]
+    port: int
+    seq: int
+    cancel_requested: bool
+    stop_reason: str
+    time_limit_s: int
+    stdin: bool
+    waits_for: str
+    warnings: list[str] = []
+
+
+def job_shown(job: Job) -> JobShown:
+    """The job now."""
+    spec = job.spec
+    members = sorted(job.members.values(), key=lambda member: member.rank)
+    return JobShown(
+        id=job.job_id,
+        name=spec.name,
+        state=job.state,
+        reason=job.reason,
+        user=job.user,
+        tenant=job.tenant,
+        command=spec.command,
+        workdir=spec.workdir,
+        nodes=spec.nodes,
+        gpus=spec.gpus,
+        gpu_share=spec.gpu_share,
+        priority=spec.priority,
+        labels=spec.labels,
+        attempt=job.attempt,
+        retries=spec.retries,
+        retries_used=job.retries_used,
+        exit_code=job.exit_code,
+        submitted_at=rfc3339(job.submitted_ns),
+        queued_at=rfc3339(job.queued_ns),
+        placed_at=rfc3339(job.placed_ns),
+        started_at=rfc3339(job.started_ns),
+        ended_at=rfc3339(job.ended_ns),
+        node_ids=[member.node_id for member in members],
+        members=[_member(member) for member in members],
+        port=job.port,
+        seq=job.seq,
+        cancel_requested=job.cancel is not None,
+        stop_reason=job.stop_reason,
+        time_limit_s=spec.time_limit_s,
+        stdin=spec.stdin,
+        waits_for=job_life.WAITS_FOR.get(job.state, ""),
+    )
+
+
+def _member(member: MemberView) -> MemberShown:
+    return MemberShown(
+        node_id=member.node_id,
+        rank=member.rank,
+        gpus=[GpuShown(hold.uuid, hold.share) for hold in member.gpus],
+        state=member.state,
+        exit_code=member.exit_code,
+        signal=member.signal,
+        reason=member.reason,
+        detail=member.detail,
+    )
+
+
+def ended(job: Job) -> bool:
+    return job.state in job_life.ENDED

@@ -1,0 +1,144 @@
+"""Nodes, devices and the whole cluster as the API shows them. Pure."""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from libs.common import gpu_life, job_life
+from libs.common.cluster import Cluster, GpuView, Node, node_gpus
+from libs.common.model import WHOLE_GPU, JobId
+from services.api_gateway.times import rfc3339
+
+NANOSECONDS_PER_MS: Final = 1_000_000
+
+
+class HolderShown(msgspec.Struct):
+    job_id: str
+    attempt: int
+    share: int
+
+
+class GpuFull(msgspec.Struct):
+    """`state` is the one word for people; `use` and `health` are what it is derived from."""
+
+    uuid: str
+    node_id: str
+    index: int
+    vendor: str
+    model: str
+    memory_bytes: int
+    state: str
+    use: str
+    health: str
+    reason: str
+    detail: str
+    present: bool
+    held_share: int
+    holders: list[HolderShown]
+
+
+class NodeShown(msgspec.Struct):
+    """`gpus_free` are healthy devices that nobody holds any part of."""
+
+    id: str
+    state: str
+    reason: str
+    incarnation: int
+    address: str
+    boot_id: str
+    version: str
+    simulated: bool
+    registered_at: str | None
+    gpu_model: str
+    gpus_total: int
+    gpus_free: int
+    held_share: int
+    job_ids: list[str]
+
+
+class NodeFull(msgspec.Struct):
+    node: NodeShown
+    gpus: list[GpuFull]
+
+
+def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
+    holders = [_holder(key, share) for key, share in view.holds.items()]
+    use = _use(cluster, holders)
+    health = view.health if view.present else gpu_life.OFFLINE
+    gpu = view.gpu
+    return GpuFull(
+        uuid=gpu.uuid,
+        node_id=view.node_id,
+        index=gpu.index,
+        vendor=gpu.vendor,
+        model=gpu.model,
+        memory_bytes=gpu.memory_bytes,
+        state=gpu_life.shown(use, health, view.reason),
+        use=use,
+        health=health,
+        reason=view.reason,
+        detail=view.detail,
+        present=view.present,
+        held_share=view.held,
+        holders=holders,
+    )
+
+
+def node_shown(cluster: Cluster, node: Node) -> NodeShown:
+    gpus = node_gpus(cluster, node)
+    models = Counter(view.gpu.model for view in gpus)
+    return NodeShown(
+        id=node.node_id,
+        state=node.state,
+        reason=node.reason,
+        incarnation=node.incarnation,
+        address=node.address,
+        boot_id=node.boot_id,
+        version=node.version,
+        simulated=node.simulated,
+        registered_at=rfc3339(node.registered_ns),
+        gpu_model=" + ".join(models),
+        gpus_total=len(gpus),
+        gpus_free=sum(1 for view in gpus if view.health in gpu_life.USABLE and not view.holds),
+        held_share=sum(view.held for view in gpus),
+        job_ids=list(node.members),
+    )
+
+
+def node_full(cluster: Cluster, node: Node) -> NodeFull:
+    return NodeFull(node_shown(cluster, node), [gpu_shown(cluster, view) for view in node_gpus(cluster, node)])
+
+
+def cluster_shown(cluster: Cluster, jobs: Counter[str]) -> dict[str, object]:
+    """Counts and the cluster's clockwork."""
+    shown = Counter(gpu_shown(cluster, view).state for view in cluster.gpus.values())
+    return {
+        "cluster_id": cluster.cluster_id,
+        "seq": cluster.seq,
+        "epoch": cluster.epoch,
+        "leader": cluster.leader,
+        "timing": msgspec.structs.asdict(cluster.timing),
+        "facts": cluster.facts,
+        "ignored": cluster.ignored,
+        "jobs": {state: jobs[state] for state in (*job_life.LIVE, *job_life.ENDED)},
+        "nodes": dict(Counter(node.state for node in cluster.nodes.values())),
+        "gpus": dict(shown),
+        "gpus_total": len(cluster.gpus),
+        "gpu_share_total": len(cluster.gpus) * WHOLE_GPU,
+        "gpu_share_held": sum(view.held for view in cluster.gpus.values()),
+    }
+
+
+def _holder(key: str, share: int) -> HolderShown:
+    job_id, _, attempt = key.rpartition(".")
+    return HolderShown(job_id, int(attempt), share)
+
+
+def _use(cluster: Cluster, holders: list[HolderShown]) -> str:
+    """In use from the moment that a holder runs until it is released; before that allocated."""
+    if not holders:
+        return gpu_life.AVAILABLE
+    jobs = [cluster.jobs.get(JobId(holder.job_id)) for holder in holders]
+    running = any(job is not None and job.state in (job_life.RUNNING, job_life.RELEASING) for job in jobs)
+    return gpu_life.IN_USE if running else gpu_life.ALLOCATED

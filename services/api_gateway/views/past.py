@@ -1,0 +1,68 @@
+"""The cluster's state at any past sequence, folded from the log.
+
+On the loop's own thread in small slices: another thread would hold the interpreter against every request for
+milliseconds at a time, a slice takes about one. One fold at a time (`http/events.py`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import fold
+from libs.common.cluster import Cluster
+from services.api_gateway.views.entries import Entries
+from services.api_gateway.views.jobs import job_shown
+from services.api_gateway.views.nodes import gpu_shown, node_shown
+
+SLICE_FACTS: Final = 200
+LINES_SLICE: Final = 100
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def fold_to(entries: Entries, at: int) -> Cluster:
+    """The state after commit `at`. Raises Corrupt when the log no longer begins at 1."""
+    cluster = Cluster()
+    turn = 0
+    async with aclosing(entries.scan(0, at)) as slices:
+        async for piece in slices:
+            for entry in piece:
+                turn += len(fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data)))
+                if turn >= SLICE_FACTS:
+                    turn = 0
+                    await asyncio.sleep(0)
+    return cluster
+
+
+async def state_lines(cluster: Cluster) -> AsyncIterator[bytes]:
+    """One JSON object, in pieces: the head, then jobs, nodes and devices as their own routes show them."""
+    head = {"seq": cluster.seq, "epoch": cluster.epoch, "leader": cluster.leader, "cluster_id": cluster.cluster_id}
+    yield _encode({**head, "timing": cluster.timing, "facts": cluster.facts, "ignored": cluster.ignored, "tenants": cluster.tenants})[:-1]
+    parts: tuple[tuple[str, Iterable[Any]], ...] = (
+        ("jobs", (job_shown(job) for job in cluster.jobs.values())),
+        ("nodes", (node_shown(cluster, node) for node in cluster.nodes.values())),
+        ("gpus", (gpu_shown(cluster, view) for view in cluster.gpus.values())),
+    )
+    for name, values in parts:
+        yield f',"{name}":['.encode()
+        async for piece in _joined(values):
+            yield piece
+        yield b"]"
+    yield b"}\n"
+
+
+async def _joined(values: Iterable[Any]) -> AsyncIterator[bytes]:
+    waiting: list[bytes] = []
+    begun = False
+    for value in values:
+        waiting.append(_encode(value))
+        if len(waiting) >= LINES_SLICE:
+            yield (b"," if begun else b"") + b",".join(waiting)
+            waiting, begun = [], True
+            await asyncio.sleep(0)
+    if waiting:
+        yield (b"," if begun else b"") + b",".join(waiting)

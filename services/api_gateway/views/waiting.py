@@ -1,0 +1,83 @@
+"""Who waits for what: a sequence to be folded, a job to change, anything to change.
+
+Nothing here polls; the fold wakes exactly those who wait for what it changed.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Iterable
+from typing import Final
+
+from libs.common.model import JobId, NodeId
+
+WATCHERS_MAX: Final = 1_000
+# Past this many, waiters that gave up are swept out.
+SWEEP_ABOVE: Final = 10_000
+
+
+class Watcher:
+    """One watch's backlog: what changed since it last looked. A busy job appears once, so it is bounded by the state's size."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, int] = {}
+        self.nodes: dict[NodeId, int] = {}
+        self.woken = asyncio.Event()
+
+    def take(self) -> tuple[dict[JobId, int], dict[NodeId, int]]:
+        taken = self.jobs, self.nodes
+        self.jobs, self.nodes = {}, {}
+        self.woken.clear()
+        return taken
+
+
+class Waiting:
+    """All waiters of one gateway."""
+
+    def __init__(self) -> None:
+        self.by_seq: list[tuple[int, int, asyncio.Future[None]]] = []
+        self.by_job: dict[JobId, list[asyncio.Future[None]]] = {}
+        self.watchers: set[Watcher] = set()
+        self._count = 0
+
+    def sequence(self, seq: int) -> asyncio.Future[None]:
+        """Done when `seq` is folded."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        if len(self.by_seq) > SWEEP_ABOVE:
+            self.by_seq = [waiter for waiter in self.by_seq if not waiter[2].done()]
+            heapq.heapify(self.by_seq)
+        heapq.heappush(self.by_seq, (seq, self._count, future))
+        return future
+
+    async def job(self, job_id: JobId, timeout_s: float) -> None:
+        """Returns when the job changes, or the time is over."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters = self.by_job.setdefault(job_id, [])
+        waiters.append(future)
+        try:
+            await asyncio.wait((future,), timeout=timeout_s)
+        finally:
+            if not future.done():
+                waiters.remove(future)
+                if not waiters and self.by_job.get(job_id) is waiters:
+                    del self.by_job[job_id]
+
+    def folded(self, seq: int) -> None:
+        while self.by_seq and self.by_seq[0][0] <= seq:
+            _, _, future = heapq.heappop(self.by_seq)
+            if not future.done():
+                future.set_result(None)
+
+    def changed(self, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]) -> None:
+        """These jobs and nodes are not as they were."""
+        for job_id in jobs:
+            for future in self.by_job.pop(job_id, ()):
+                if not future.done():
+                    future.set_result(None)
+            for watcher in self.watchers:
+                watcher.jobs[job_id] = seq
+                watcher.woken.set()
+        for node_id in nodes:
+            for watcher in self.watchers:
+                watcher.nodes[node_id] = seq
+                watcher.woken.set()

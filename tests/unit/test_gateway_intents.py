@@ -1,0 +1,118 @@
+"""What the gateway takes as a request, refuses, and leaves alone; compared by the facts that come of it."""
+
+from typing import Any
+
+import pytest
+
+from libs.common.cluster import Cancel, Job
+from libs.common.errors import Refused
+from libs.common.facts import CancelRequested, JobSubmitted
+from libs.common.model import JobId, JobSpec, TenantId
+from services.api_gateway.intents import cancellation, submission, warnings
+
+J = JobId("j1")
+
+
+def job(cancel: Cancel | None = None) -> Job:
+    return Job(J, JobSpec(command=("true",), grace_s=7), TenantId("default"), "", 1, cancel=cancel)
+
+
+def test_a_request_becomes_the_fact_that_it_describes() -> None:
+    body = {"command": ["python", "t.py"], "name": "t", "user": "ada", "nodes": 2, "gpus": 8, "priority": 0, "labels": {"a": "b/c"}}
+    spec = JobSpec(command=("python", "t.py"), name="t", nodes=2, gpus=8, priority=0, labels={"a": "b/c"})
+    assert submission(body, J) == JobSubmitted(job_id=J, spec=spec, user="ada")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"fraction": 0.25}, {"gpu_share": 25}),
+        ({"fraction": 0.07}, {"gpu_share": 7}),
+        ({"fraction": 1}, {"gpu_share": 100}),
+        ({"gpu_share": 50}, {"gpu_share": 50}),
+        ({"time_limit": "1h30m"}, {"time_limit_s": 5400}),
+        ({"time_limit_s": "1-00:00:01"}, {"time_limit_s": 86_401}),
+        ({"time_limit_s": 90}, {"time_limit_s": 90}),
+        ({"grace_s": "1m", "start_s": "2m"}, {"grace_s": 60, "start_s": 120}),
+    ],
+)
+def test_the_ways_to_write_a_share_and_a_time(given: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert submission({"command": ["true"], **given}, J).spec == JobSpec(command=("true",), **wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"comand": ["x"]}, "'comand' is not known: did you mean 'command'"),
+        ({"tenant": "x"}, "'tenant' is not known"),
+        ({"command": []}, "command: empty"),
+        ({"command": [""]}, "command: empty"),
+        ({"command": "true"}, "command: expected"),
+        ({"command": ["a", 1]}, "command[1]: expected"),
+        ({"command": ["a\0"]}, "command: a word holds a NUL"),
+        ({"nodes": 0}, "nodes: 0 is out of bounds: give 1 to 1024"),
+        ({"nodes": 1025}, "nodes: 1025"),
+        ({"gpus": 65}, "gpus: 65"),
+        ({"gpus": "8"}, "gpus: expected"),
+        ({"gpus": True}, "gpus: expected"),
+        ({"gpus": 1 << 70}, "gpus: "),
+        ({"gpu_share": 101}, "gpu_share: 101"),
+        ({"gpu_share": 0}, "gpu_share: 0"),
+        ({"fraction": 0.255}, "fraction: 0.255"),
+        ({"fraction": 0}, "fraction: 0"),
+        ({"fraction": 1.5}, "fraction: 1.5"),
+        ({"fraction": "half"}, "fraction: 'half'"),
+        ({"fraction": 0.5, "gpu_share": 50}, "fraction: gpu_share is given too"),
+        ({"time_limit": "1h", "time_limit_s": 1}, "time_limit: time_limit_s is given too"),
+        ({"time_limit": "soon"}, "time_limit: 'soon' is no duration"),
+        ({"time_limit_s": -1}, "time_limit_s: -1"),
+        ({"priority": 101}, "priority: 101"),
+        ({"name": "a b"}, "name: 'a b'"),
+        ({"name": "../x"}, "name: '../x'"),
+        ({"user": "a b"}, "user: 'a b'"),
+        ({"user": 7}, "user: 7"),
+        ({"workdir": "here"}, "workdir: 'here'"),
+        ({"env": {"A=B": "x"}}, "env: 'A=B'"),
+        ({"env": {"A": 1}}, "env[...]: expected"),
+        ({"labels": {"": "x"}}, "labels: ''"),
+        ({"retries": 5_000}, "retries: 5000"),
+        ({"on_control_loss": "panic"}, "on_control_loss: 'panic'"),
+        ({"env": {"A": "x" * 70_000}}, "over the bound"),
+    ],
+)
+def test_what_is_not_valid_is_refused_by_name(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(Refused) as refused:
+        submission({"command": ["true"], **given}, J)
+    assert named in str(refused.value)
+
+
+@pytest.mark.parametrize("body", [None, [], "x", 1, {}])
+def test_what_is_no_request_is_refused(body: object) -> None:
+    with pytest.raises(Refused):
+        submission(body, J)
+
+
+def test_a_variable_that_looks_like_a_secret_is_warned_of() -> None:
+    assert len(warnings(JobSpec(command=("true",), env={"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "y"}))) == 2
+
+
+def test_a_variable_that_only_resembles_one_is_not() -> None:
+    assert warnings(JobSpec(command=("true",), env={"TOKENIZERS_PARALLELISM": "0", "MONKEY": "1"})) == []
+
+
+@pytest.mark.parametrize("name", [15, "15", "TERM", "SIGTERM", "term"])
+def test_a_cancel_takes_a_signal_by_number_and_by_name(name: object) -> None:
+    assert cancellation({"signal": name}, job()) == CancelRequested(job_id=J, signal=15, grace_s=7)
+
+
+@pytest.mark.parametrize(
+    "body", [{"signal": 0}, {"signal": 65}, {"signal": "NOPE"}, {"signal": "²"}, {"grace_s": -1}, {"grace": 1}, [], {"signal": True}]
+)
+def test_a_cancel_that_is_not_valid_is_refused(body: object) -> None:
+    with pytest.raises(Refused):
+        cancellation(body, job())
+
+
+def test_a_cancel_that_asks_for_no_more_than_was_asked_records_nothing() -> None:
+    assert cancellation(None, job(Cancel(7, 15))) is None
+    assert cancellation({"grace_s": 3}, job(Cancel(7, 15))) == CancelRequested(job_id=J, signal=15, grace_s=3)
