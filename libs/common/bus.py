@@ -5,7 +5,10 @@ to one suite. Nothing that must not be lost goes this way: a lost order repairs 
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+# Of one concurrent subscription, so many messages are answered at once; the others wait.
+CONCURRENT_MAX: Final = 64
 
 # Answers a request with bytes; None sends no answer (the asker then sees Unavailable).
 Handler = Callable[[str, bytes], Awaitable[bytes | None]]
@@ -22,6 +25,9 @@ class Bus(Protocol):
         """Ask one listener. Raises errors.Unavailable when none answers in time."""
         ...
 
-    async def subscribe(self, subject: str, handler: Handler) -> None:
-        """Call `handler(subject, data)` for each message, one at a time and in order; its answer goes back to the asker."""
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
+        """Call `handler(subject, data)` for each message; its answer goes back to the asker.
+
+        One at a time and in order, unless `concurrent`: then up to CONCURRENT_MAX at once, for answers that wait.
+        """
         ...

@@ -7,7 +7,7 @@ It delivers in order, through the running event loop, never inside the call. Sim
 import asyncio
 from collections import deque
 
-from libs.common.bus import Handler
+from libs.common.bus import CONCURRENT_MAX, Handler
 from libs.common.errors import Unavailable
 
 
@@ -41,6 +41,26 @@ class Subscription:
                 answer.set_result(reply)
 
 
+class ConcurrentSubscription(Subscription):
+    """One listener whose answers may wait: up to CONCURRENT_MAX messages are handled at once, the others wait in order."""
+
+    def __init__(self, pattern: str, handler: Handler) -> None:
+        super().__init__(pattern, handler)
+        self.places = asyncio.Semaphore(CONCURRENT_MAX)
+        self.tasks: dict[asyncio.Task[None], None] = {}
+
+    def offer(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._handle(subject, data, answer))
+        self.tasks[task] = None
+        task.add_done_callback(lambda done: self.tasks.pop(done, None))
+
+    async def _handle(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
+        async with self.places:
+            reply = await self.handler(subject, data)
+        if answer is not None and reply is not None and not answer.done():
+            answer.set_result(reply)
+
+
 class MemoryBus:
     """See `bus.Bus`."""
 
@@ -63,8 +83,8 @@ class MemoryBus:
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s") from error
 
-    async def subscribe(self, subject: str, handler: Handler) -> None:
-        self.subscriptions.append(Subscription(subject, handler))
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
+        self.subscriptions.append((ConcurrentSubscription if concurrent else Subscription)(subject, handler))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The listener died: what waits for it is lost."""

@@ -1,10 +1,12 @@
 """The bus on core NATS. The twin is `bus_memory.py`; both are held to tests/contract."""
 
+import asyncio
+
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from libs.common.bus import Handler
+from libs.common.bus import CONCURRENT_MAX, Handler
 from libs.common.errors import Unavailable
 
 
@@ -27,10 +29,23 @@ class NatsBus:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s ({error or 'timeout'})") from error
         return answer.data
 
-    async def subscribe(self, subject: str, handler: Handler) -> None:
-        async def on_message(msg: Msg) -> None:
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
+        async def answer(msg: Msg) -> None:
             reply = await handler(msg.subject, msg.data)
             if msg.reply and reply is not None:
                 await self.publish(msg.reply, reply)
 
-        await self.client.subscribe(subject, cb=on_message)
+        places = asyncio.Semaphore(CONCURRENT_MAX)
+        running: set[asyncio.Task[None]] = set()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            running.discard(task)
+            places.release()
+
+        async def answer_beside(msg: Msg) -> None:
+            await places.acquire()
+            task = asyncio.create_task(answer(msg))
+            running.add(task)
+            task.add_done_callback(ended)
+
+        await self.client.subscribe(subject, cb=answer_beside if concurrent else answer)

@@ -1,0 +1,36 @@
+"""A small store of bytes by key, beside the log: what may be lost, but should be found off the node that made it.
+
+`kv_nats.KvOutputs` is the real one (a JetStream key-value bucket), `MemoryOutputs` its twin in memory.
+"""
+
+from typing import Protocol
+
+
+class OutputStore(Protocol):
+    """Keys are letters, digits and `-/_=.`; a later put of the same key replaces the earlier."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Raises errors.Unavailable when the store does not take it in time."""
+        ...
+
+    async def get(self, key: str) -> bytes | None:
+        """None when there is none. Raises errors.Unavailable when the store does not answer in time."""
+        ...
+
+
+def output_key(job_id: str, attempt: int, rank: int, stream: str) -> str:
+    """Where the last bytes of a member's stream lie."""
+    return f"{job_id}.{attempt}.{rank}.{stream}"
+
+
+class MemoryOutputs:
+    """See `OutputStore`."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    async def put(self, key: str, data: bytes) -> None:
+        self.values[key] = data
+
+    async def get(self, key: str) -> bytes | None:
+        return self.values.get(key)

@@ -1,0 +1,70 @@
+"""What the agent's core asks for: one small frozen struct per action, carried out by `service.Agent`.
+
+Pure. An action names what is to be done, never how; each is asked for once, and what became of it comes back as an
+observation.
+"""
+
+import msgspec
+
+from libs.common.facts import NodeFact
+from libs.common.messages import StartOrder
+from libs.common.model import AttemptRef, GpuId
+from services.node_agent.observations import Mark
+
+
+class ExtendLease(msgspec.Struct, frozen=True):
+    """Write the deadline (boot clock) where every supervisor reads it."""
+
+    deadline_ns: int
+
+
+class StartJob(msgspec.Struct, frozen=True):
+    order: StartOrder
+
+
+class StopJob(msgspec.Struct, frozen=True):
+    """The signal now, KILL after the grace."""
+
+    ref: AttemptRef
+    signal: int
+    grace_ms: int
+
+
+class KillJob(msgspec.Struct, frozen=True):
+    ref: AttemptRef
+
+
+class CheckRelease(msgspec.Struct, frozen=True):
+    """Find out whether anything of the attempt is left: processes (unless `processes_gone`), holders of its devices."""
+
+    ref: AttemptRef
+    gpus: tuple[GpuId, ...]
+    processes_gone: bool
+
+
+class ForgetJob(msgspec.Struct, frozen=True):
+    """Its last fact is in the log: copy the end of these streams off the node, then close its directory."""
+
+    ref: AttemptRef
+    rank: int
+    streams: tuple[str, ...] = ()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One commit. The marks come back in FactsStored."""
+
+    facts: tuple[NodeFact, ...]
+    marks: tuple[Mark, ...]
+
+
+class AskDesired(msgspec.Struct, frozen=True):
+    """Ask the scheduler for the full desired state of this node."""
+
+
+class BeginAgain(msgspec.Struct, frozen=True):
+    """Nothing is left here: register as a new incarnation."""
+
+    reason: str
+
+
+Action = ExtendLease | StartJob | StopJob | KillJob | CheckRelease | ForgetJob | Record | AskDesired | BeginAgain

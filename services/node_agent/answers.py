@@ -1,0 +1,102 @@
+"""What the gateway may ask of a node: a member's output as it grows, and bytes for its input.
+
+Both wait at the asker's wish, within the bounds below; each ask is answered by a task of its own. Test:
+tests/integration/test_agent.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from libs.common.bus import Bus
+from libs.common.clock import Clock
+from libs.common.errors import Refused
+from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
+from libs.common.model import AttemptRef
+from libs.common.subjects import ask_node
+from services.node_agent.supervision_protocol import JobSupervisors, Piece
+
+STREAMS: Final = ("stdout", "stderr")
+CHUNK_BYTES_MAX: Final = 256 << 10
+WAIT_MS_MAX: Final = 30_000
+LOOK_FIRST_S: Final = 0.005
+LOOK_MAX_S: Final = 0.1
+STDIN_WAIT_S: Final = 5.0
+# An ask may overtake the order that it is about: an attempt that is not known is looked for so long.
+UNKNOWN_WAIT_MS: Final = 1_000
+MS: Final = 1_000_000
+
+_output_ask = msgspec.msgpack.Decoder(OutputAsk)
+_stdin_put = msgspec.msgpack.Decoder(StdinPut)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Answers:
+    """`expected` says whether an attempt is known to the agent although nothing of it is on disk yet."""
+
+    def __init__(self, node_id: str, bus: Bus, clock: Clock, jobs: JobSupervisors, expected: Callable[[AttemptRef], bool]) -> None:
+        self.node_id = node_id
+        self.bus = bus
+        self.clock = clock
+        self.jobs = jobs
+        self.expected = expected
+        self.closed = False
+
+    async def listen(self) -> None:
+        await self.bus.subscribe(ask_node(self.node_id, "output"), self._on_output, concurrent=True)
+        await self.bus.subscribe(ask_node(self.node_id, "stdin"), self._on_stdin, concurrent=True)
+
+    async def _on_output(self, subject: str, data: bytes) -> bytes | None:
+        if self.closed:
+            return None
+        try:
+            ask = _output_ask.decode(data)
+        except msgspec.DecodeError as error:
+            return _encode(OutputChunk(0, b"", True, f"not an OutputAsk: {error}"))
+        if ask.stream not in STREAMS or ask.offset < 0:
+            return _encode(OutputChunk(ask.offset, b"", True, f"stream is one of {', '.join(STREAMS)}, offset is from 0"))
+        return _encode(await self._output(ask))
+
+    async def _output(self, ask: OutputAsk) -> OutputChunk:
+        """At once when there is something to say; else as soon as there is, within `wait_ms`."""
+        ref, began_ns, look_s = AttemptRef(ask.job_id, ask.attempt), self.clock.boot_ns(), LOOK_FIRST_S
+        wait_ms = min(ask.wait_ms, WAIT_MS_MAX)
+        while True:
+            piece = await self._piece(ref, ask)
+            waited_ms = (self.clock.boot_ns() - began_ns) // MS
+            over = self.closed or waited_ms >= (wait_ms if piece is not None else min(wait_ms, UNKNOWN_WAIT_MS))
+            if piece is None and over:
+                return OutputChunk(ask.offset, b"", True, f"no output of {ask.job_id} attempt {ask.attempt} on node {self.node_id}")
+            if piece is not None and (piece.data or piece.end or over):
+                return OutputChunk(piece.offset, piece.data, piece.end)
+            await asyncio.sleep(look_s)
+            look_s = min(2 * look_s, LOOK_MAX_S)
+
+    async def _piece(self, ref: AttemptRef, ask: OutputAsk) -> Piece | None:
+        """Nothing yet, for an attempt that is still to begin."""
+        waiting = self.expected(ref)
+        piece = await self.jobs.read_output(ref, ask.stream, ask.offset, max(1, min(ask.max_bytes, CHUNK_BYTES_MAX)))
+        return Piece(ask.offset, b"", False) if piece is None and waiting else piece
+
+    async def _on_stdin(self, subject: str, data: bytes) -> bytes | None:
+        if self.closed:
+            return None
+        try:
+            put = _stdin_put.decode(data)
+        except msgspec.DecodeError as error:
+            return _encode(StdinTaken(0, f"not a StdinPut: {error}"))
+        return _encode(await self._stdin(put))
+
+    async def _stdin(self, put: StdinPut) -> StdinTaken:
+        """What is not taken in time is sent again by the asker, which is harmless."""
+        try:
+            async with asyncio.timeout(STDIN_WAIT_S):
+                taken = await self.jobs.write_stdin(AttemptRef(put.job_id, put.attempt), put.offset, put.data, put.eof)
+        except TimeoutError:
+            return StdinTaken(put.offset)
+        except Refused as error:
+            waiting = self.expected(AttemptRef(put.job_id, put.attempt))
+            return StdinTaken(put.offset, "" if waiting else str(error))
+        return StdinTaken(taken)

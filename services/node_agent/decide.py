@@ -1,0 +1,214 @@
+"""What follows from what the agent knows: `decide` asks the state, never the message that arrived.
+
+Pure and deterministic: attempts in the order in which they were touched. Each action is asked for once; `decide` notes
+in the state what it has asked for. Rules: nothing starts without a valid lease, or twice; what was stopped before it
+began never begins; facts are recorded in order, those that are ready together in one commit; a directory is
+forgotten only after its last fact is acknowledged. Tests: tests/unit/test_agent_decide.py.
+"""
+
+from typing import Final
+
+from libs.common import facts as f
+from libs.common.facts import NodeFact
+from libs.common.gpu_life import OFFLINE, QUARANTINED
+from services.node_agent import actions as a
+from services.node_agent import state as s
+from services.node_agent.observations import Mark
+from services.node_agent.state import Attempt, State
+
+MS: Final = 1_000_000
+# A supervisor ends its job two seconds before the deadline: with less than this left, nothing is begun.
+LEASE_NEEDED_NS: Final = 2_100 * MS
+# KILL is the supervisor's at the end of the grace; when it has not come so much later, it is asked for again and again.
+KILL_SLACK_NS: Final = 3_000 * MS
+KILL_AGAIN_NS: Final = 5_000 * MS
+# JobFinished waits this long for the release check, so that both usually go in one commit.
+FINISHED_ALONE_NS: Final = 20 * MS
+CHECK_AGAIN_NS: Final = 500 * MS
+RELEASE_LIMIT_NS: Final = 30_000 * MS
+ASK_EVERY_NS: Final = 1_000 * MS
+RECORD_FACTS_MAX: Final = 128
+
+
+def decide(state: State, now_ns: int) -> list[a.Action]:
+    """All that can be done now. Call again after any observation, and at `next_due_ns`."""
+    asked = _write_lease(state)
+    facts: list[NodeFact] = []
+    marks: list[Mark] = []
+    for key in _due(state, now_ns):
+        if len(facts) >= RECORD_FACTS_MAX:
+            state.touched[key] = None
+            continue
+        attempt = state.attempts[key]
+        asked += _drive(state, key, attempt, now_ns)
+        said = _ready_facts(state, attempt, now_ns)
+        if said:
+            facts += said
+            marks.append(Mark(key, attempt.queued))
+        _set_timer(state, key, attempt, now_ns)
+    if facts:
+        asked.append(a.Record(tuple(facts), tuple(marks)))
+    return asked + _forget(state) + _ask_desired(state, now_ns) + _begin_again(state)
+
+
+def next_due_ns(state: State) -> int | None:
+    """When something must be looked at although nothing happens; 0 or the past means now, None never."""
+    if state.touched:
+        return 0
+    times = [*state.timers.values(), *([state.ask_at_ns] if state.ask_at_ns else [])]
+    return min(times, default=None)
+
+
+def _due(state: State, now_ns: int) -> list[str]:
+    rung = [key for key, at_ns in state.timers.items() if at_ns <= now_ns]
+    due = list(dict.fromkeys([*state.touched, *rung]))
+    state.touched.clear()
+    return due
+
+
+def _write_lease(state: State) -> list[a.Action]:
+    if state.lease_deadline_ns <= state.lease_written_ns:
+        return []
+    state.lease_written_ns = state.lease_deadline_ns
+    return [a.ExtendLease(state.lease_deadline_ns)]
+
+
+def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Action]:
+    """Bring one attempt nearer to what is wanted of it."""
+    if attempt.phase == s.WAITING:
+        return _start_or_refuse(state, attempt, now_ns)
+    if attempt.phase == s.LAUNCHED:
+        return _end(state, attempt, now_ns)
+    if attempt.phase == s.EXITED:
+        return _check_release(attempt, now_ns)
+    return []
+
+
+def _start_or_refuse(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
+    if attempt.stop is not None or state.lost:
+        attempt.phase = s.REFUSED
+        attempt.refusal = attempt.stop.reason if attempt.stop is not None else "node_lost"
+        return []
+    if attempt.order is None or state.lease_deadline_ns < now_ns + LEASE_NEEDED_NS:
+        return []
+    attempt.phase = s.LAUNCHING
+    return [a.StartJob(attempt.order)]
+
+
+def _end(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
+    overdue = attempt.kill_at_ns and now_ns >= attempt.kill_at_ns
+    if overdue or (state.lost and not attempt.killing):
+        attempt.killing, attempt.kill_at_ns = True, now_ns + KILL_AGAIN_NS
+        return [a.KillJob(attempt.ref)]
+    if attempt.stop is None or attempt.told == attempt.stop:
+        return []
+    attempt.told = attempt.stop
+    attempt.kill_at_ns = now_ns + attempt.stop.grace_ms * MS + KILL_SLACK_NS
+    return [a.StopJob(attempt.ref, attempt.stop.signal, attempt.stop.grace_ms)]
+
+
+def _check_release(attempt: Attempt, now_ns: int) -> list[a.Action]:
+    if attempt.checking or _released(attempt, now_ns) or now_ns < attempt.check_at_ns:
+        return []
+    assert attempt.exit is not None, "an attempt that exited has its exit"
+    attempt.checking, attempt.check_at_ns = True, now_ns + CHECK_AGAIN_NS
+    return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean)]
+
+
+def _released(attempt: Attempt, now_ns: int) -> bool:
+    """Proved clean, or given up at the limit: what is not clean then is quarantined."""
+    return attempt.checks is not None and (attempt.clean or now_ns >= attempt.exited_ns + RELEASE_LIMIT_NS)
+
+
+def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
+    """The facts of one attempt that can be said now and were not, in their order."""
+    said: list[NodeFact] = []
+    ref, node_id = attempt.ref, state.node_id
+    if attempt.phase == s.REFUSED and attempt.queued < s.OVER_LEVEL:
+        attempt.queued = s.OVER_LEVEL
+        return [f.JobRefused(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, reason=attempt.refusal)]
+    if attempt.executed and attempt.queued < s.STARTED_LEVEL:
+        attempt.queued = s.STARTED_LEVEL
+        said.append(f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=attempt.pid))
+    over = attempt.phase == s.EXITED and _released(attempt, now_ns)
+    ended = over or (attempt.phase == s.EXITED and now_ns >= attempt.exited_ns + FINISHED_ALONE_NS)
+    if ended and attempt.queued < s.FINISHED_LEVEL:
+        attempt.queued = s.FINISHED_LEVEL
+        said.append(_finished(state, attempt))
+    if over and attempt.queued < s.OVER_LEVEL:
+        attempt.queued = s.OVER_LEVEL
+        said += _released_facts(state, attempt)
+    return said
+
+
+def _finished(state: State, attempt: Attempt) -> f.JobFinished:
+    end = attempt.exit
+    assert end is not None, "an attempt that exited has its exit"
+    return f.JobFinished(
+        job_id=attempt.ref.job_id,
+        attempt=attempt.ref.attempt,
+        node_id=state.node_id,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        reason=end.reason,
+        detail=end.detail,
+        stdout_bytes=end.stdout_bytes,
+        stderr_bytes=end.stderr_bytes,
+        dropped_bytes=end.dropped_bytes,
+    )
+
+
+def _released_facts(state: State, attempt: Attempt) -> list[NodeFact]:
+    faults: list[NodeFact] = [
+        f.GpuFaulted(node_id=state.node_id, uuid=uuid, health=OFFLINE, reason=QUARANTINED, detail=why)
+        for uuid, why in attempt.unclean.items()
+    ]
+    ref = attempt.ref
+    return [*faults, f.JobReleased(job_id=ref.job_id, attempt=ref.attempt, node_id=state.node_id, checks=attempt.checks or {})]
+
+
+def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
+    """When this attempt must be looked at again, whatever happens; none when it only waits for an observation."""
+    times: list[int] = []
+    if attempt.phase == s.LAUNCHED and attempt.kill_at_ns:
+        times.append(attempt.kill_at_ns)
+    if attempt.phase == s.EXITED and attempt.queued < s.FINISHED_LEVEL:
+        times.append(attempt.exited_ns + FINISHED_ALONE_NS)
+    checked = attempt.checks is not None and not attempt.checking
+    if attempt.phase == s.EXITED and checked and attempt.queued < s.OVER_LEVEL:
+        times.append(min(max(attempt.check_at_ns, now_ns + 1), attempt.exited_ns + RELEASE_LIMIT_NS))
+    if times:
+        state.timers[key] = min(times)
+    else:
+        state.timers.pop(key, None)
+
+
+def _forget(state: State) -> list[a.Action]:
+    asked: list[a.Action] = [a.ForgetJob(attempt.ref, attempt.rank, _streams(attempt)) for attempt in state.to_forget]
+    state.to_forget.clear()
+    return asked
+
+
+def _streams(attempt: Attempt) -> tuple[str, ...]:
+    """Those that hold anything."""
+    assert attempt.exit is not None, "only an attempt that exited has a directory to forget"
+    sizes = {"stdout": attempt.exit.stdout_bytes, "stderr": attempt.exit.stderr_bytes}
+    return tuple(stream for stream, size in sizes.items() if size)
+
+
+def _ask_desired(state: State, now_ns: int) -> list[a.Action]:
+    """Only when the difference is still there: an order may have come meanwhile."""
+    if not state.ask_at_ns or now_ns < state.ask_at_ns or state.lost:
+        return []
+    state.ask_at_ns = 0
+    if state.lease_digest == s.digest_here(state):
+        return []
+    state.ask_not_before_ns = now_ns + ASK_EVERY_NS
+    return [a.AskDesired()]
+
+
+def _begin_again(state: State) -> list[a.Action]:
+    if not state.lost or state.attempts or state.ended:
+        return []
+    state.ended = True
+    return [a.BeginAgain("the scheduler held this node for lost")]

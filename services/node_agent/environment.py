@@ -1,0 +1,123 @@
+"""The variables that a job begins with, one process per member.
+
+Pure. Order of precedence, lowest first: what the machine offers (PATH, HOME, LANG), the twins of other launchers' names,
+the user's own, then what no user may override: MUSTER_* and which devices are visible. The agent's own variables and
+secrets are never among them. Table: docs/howto/job-environment.md; test: tests/unit/test_environment.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from libs.common.messages import StartOrder
+from libs.common.model import WHOLE_GPU, Gpu
+
+PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TMPDIR")
+OWN_PREFIX: Final = "MUSTER_"
+VISIBILITY: Final = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)
+DEFAULT_PORT: Final = 29_500
+
+
+def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a job may inherit of the agent's own environment."""
+    return {name: environ[name] for name in PASSED_ON if name in environ}
+
+
+def environment(order: StartOrder, node_id: str, inventory: Sequence[Gpu], base: Mapping[str, str]) -> dict[str, str]:
+    """The member's variables. `inventory` is what the node's driver reports, `base` what `passed_on` gave."""
+    held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
+    users = {name: value for name, value in order.spec.env.items() if not reserved(name)}
+    return {
+        **base,
+        **_launcher(order),
+        **_slurm(order, held),
+        **users,
+        **_own(order, node_id, held),
+        **visibility(held, inventory),
+    }
+
+
+def reserved(name: str) -> bool:
+    """Whether a user's value for this variable is passed over."""
+    return name.startswith(OWN_PREFIX) or name in VISIBILITY
+
+
+def visibility(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> dict[str, str]:
+    """One variable per vendor, never two that are applied one after the other. A job without devices sees none."""
+    vendor = next((gpu.vendor for gpu in (*held, *inventory)), "")
+    uuids = ",".join(gpu.uuid for gpu in held)
+    if vendor == "amd":
+        return {"ROCR_VISIBLE_DEVICES": uuids}
+    if vendor == "intel":
+        return {"ZE_AFFINITY_MASK": _indexes(held)}
+    return {"CUDA_VISIBLE_DEVICES": uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if vendor else {}
+
+
+def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]:
+    return {
+        "MUSTER_JOB_ID": order.job_id,
+        "MUSTER_ATTEMPT": str(order.attempt),
+        "MUSTER_JOB_NAME": order.spec.name,
+        "MUSTER_NODE_ID": node_id,
+        "MUSTER_RANK": str(order.rank),
+        "MUSTER_WORLD_SIZE": str(_world_size(order)),
+        "MUSTER_GPUS": ",".join(gpu.uuid for gpu in held),
+        "MUSTER_GPU_SHARE": str(order.gpus[0].share if order.gpus else WHOLE_GPU),
+        "MUSTER_TENANT": order.tenant,
+        "MUSTER_USER": order.user,
+        "MUSTER_PEERS": ",".join(f"{peer.node_id}={peer.address}" for peer in order.peers),
+    }
+
+
+def _launcher(order: StartOrder) -> dict[str, str]:
+    """torch.distributed's names: one process per node, rank 0's node is the master."""
+    return {
+        "RANK": str(order.rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(_world_size(order)),
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": str(order.rank),
+        "GROUP_RANK": str(order.rank),
+        "MASTER_ADDR": order.peers[0].address if order.peers else "127.0.0.1",
+        "MASTER_PORT": str(order.port or DEFAULT_PORT),
+    }
+
+
+def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:
+    """The names that many launchers look for."""
+    nodes = ",".join(peer.node_id for peer in order.peers)
+    return {
+        "SLURM_JOB_ID": order.job_id,
+        "SLURM_JOBID": order.job_id,
+        "SLURM_JOB_NAME": order.spec.name,
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": str(_world_size(order)),
+        "SLURM_NNODES": str(_world_size(order)),
+        "SLURM_NODEID": str(order.rank),
+        "SLURM_PROCID": str(order.rank),
+        "SLURM_LOCALID": "0",
+        "SLURM_NTASKS": str(_world_size(order)),
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_GPUS_ON_NODE": str(len(held)),
+        "SLURM_JOB_GPUS": _indexes(held),
+        "SLURM_RESTART_COUNT": str(order.attempt - 1),
+        "SLURM_SUBMIT_DIR": order.spec.workdir,
+        "SLURM_JOB_ACCOUNT": order.tenant,
+        "SLURM_JOB_USER": order.user,
+    }
+
+
+def _world_size(order: StartOrder) -> int:
+    return max(1, len(order.peers))
+
+
+def _indexes(gpus: Iterable[Gpu]) -> str:
+    return ",".join(str(gpu.index) for gpu in gpus)

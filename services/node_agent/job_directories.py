@@ -1,0 +1,191 @@
+"""Real jobs for the agent: the supervisors of `supervision/`, the node's lease file, and the job directories as its outbox.
+
+A directory is `jobs/<job>.<attempt>`; beside the supervisor's own files it holds `member.json` (rank, devices and sequence
+of the order), for the agent that comes after this one. Directories of ended attempts are kept for their output, within
+the bounds below. Twin: the simulation's supervisors.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from libs.common.errors import Refused
+from libs.common.model import AttemptRef, GpuId, JobId
+from services.node_agent.observations import Adopted, Exit, ProcessExited, ProcessStarted
+from services.node_agent.state import key_of
+from services.node_agent.supervision import lost, output, processes, records
+from services.node_agent.supervision.lease import Lease
+from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
+from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece
+
+MEMBER: Final = "member.json"
+LEASE: Final = "lease"
+OUTPUTS_KEPT: Final = 2_000
+OUTPUT_BYTES_KEPT: Final = 8 << 30
+
+logger = logging.getLogger(__name__)
+
+
+class JobDirectories:
+    """See `supervision_protocol.JobSupervisors`. `state_dir` belongs to this agent alone."""
+
+    def __init__(self, state_dir: Path) -> None:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        self.jobs_dir = state_dir.resolve() / "jobs"
+        self.lease_path = str(state_dir.resolve() / LEASE)
+        self.supervisors = Supervisors(state_dir, self._told)
+        self.on_event: OnEvent = lambda seen: None
+        self.kept: deque[tuple[str, int]] = deque()
+        self.kept_bytes = 0
+
+    async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
+        self.on_event = on_event
+        await self.supervisors.start()
+        self.lease = Lease(self.lease_path)
+        for name, size in await asyncio.to_thread(_ended, self.jobs_dir):
+            self._keep(name, size)
+        await self._prune()
+        return [self._adopted(AttemptRef(JobId(found.job_id), found.attempt)) for found in self.supervisors.known()]
+
+    async def close(self) -> None:
+        await self.supervisors.close()
+        self.lease.close()
+
+    async def launch(self, launch: Launch) -> None:
+        request = LaunchRequest(
+            job_id=launch.ref.job_id,
+            attempt=launch.ref.attempt,
+            argv=list(launch.argv),
+            env=launch.env,
+            workdir=launch.workdir,
+            lease_path=self.lease_path,
+            rank=launch.rank,
+            stdin=launch.stdin,
+            output_limit_bytes=launch.output_limit_bytes,
+            ignore_lease=launch.ignore_lease,
+        )
+        job_dir = self._dir(launch.ref)
+        try:
+            await asyncio.to_thread(_write_member, job_dir, launch)
+            await self.supervisors.launch(request)
+        except AlreadyStarted as error:
+            raise AlreadyLaunched(str(error)) from error
+        except (Refused, OSError) as error:
+            await asyncio.to_thread(_remove_unmarked, job_dir)
+            raise Refused(f"{key_of(launch.ref)} cannot be started: {error}") from error
+
+    async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
+        with contextlib.suppress(Refused):
+            await self.supervisors.stop(_key(ref), signal, grace_ms / 1000)
+
+    async def kill(self, ref: AttemptRef) -> None:
+        with contextlib.suppress(Refused):
+            await self.supervisors.kill(_key(ref))
+
+    async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
+        record = records.read_exit(self._dir(ref))
+        left = record["leftovers"] if record is not None else []
+        return [f"{one['pid']} {one['command']}" for one in left if _is_same(one["pid"], one["command"])]
+
+    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> int:
+        return await self.supervisors.write_stdin(_key(ref), offset, data, eof)
+
+    async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:
+        job_dir = self._dir(ref)
+        try:
+            if offset < 0:
+                return Piece(*output.tail(job_dir, stream, min(-offset, max_bytes)))
+            return Piece(*output.read(job_dir, stream, offset, max_bytes))
+        except FileNotFoundError:
+            return None
+
+    async def forget(self, ref: AttemptRef) -> None:
+        with contextlib.suppress(Refused):  # forgotten before
+            self.supervisors.forget(_key(ref))
+            self._keep(key_of(ref), await asyncio.to_thread(_size, self._dir(ref)))
+            await self._prune()
+
+    def extend_lease(self, deadline_ns: int) -> None:
+        self.lease.extend(deadline_ns)
+
+    def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
+        name = f"{key[0]}.{key[1]}"
+        if event == "started":
+            self.on_event(ProcessStarted(name, record["job_pid"]))
+        else:
+            self.on_event(ProcessExited(name, _exit(record)))
+
+    def _adopted(self, ref: AttemptRef) -> Adopted:
+        try:
+            member = json.loads(Path(self._dir(ref), MEMBER).read_text())
+            return Adopted(ref, member["rank"], tuple(GpuId(uuid) for uuid in member["gpus"]), member["seq"])
+        except (OSError, ValueError):
+            return Adopted(ref)  # a power cut tore it; the desired state says it again
+
+    def _dir(self, ref: AttemptRef) -> str:
+        return self.supervisors.job_dir(_key(ref))
+
+    def _keep(self, name: str, size: int) -> None:
+        self.kept.append((name, size))
+        self.kept_bytes += size
+
+    async def _prune(self) -> None:
+        """The oldest ends go first."""
+        while self.kept and (len(self.kept) > OUTPUTS_KEPT or self.kept_bytes > OUTPUT_BYTES_KEPT):
+            name, size = self.kept.popleft()
+            self.kept_bytes -= size
+            await asyncio.to_thread(shutil.rmtree, self.jobs_dir / name, ignore_errors=True)
+
+
+def _key(ref: AttemptRef) -> Key:
+    return (ref.job_id, ref.attempt)
+
+
+def _exit(record: Mapping[str, Any]) -> Exit:
+    """An attempt that nobody began to supervise is the machine's fault, like one whose supervisor was lost."""
+    return Exit(
+        executed=record["executed"],
+        exit_code=record["exit_code"],
+        signal=record["signal"] or 0,
+        reason=lost.SUPERVISOR_LOST if record["reason"] == lost.NOT_STARTED else record["reason"],
+        detail=record["detail"],
+        stdout_bytes=record["stdout_bytes"],
+        stderr_bytes=record["stderr_bytes"],
+        dropped_bytes=record["dropped_bytes"],
+        clean=record["clean"],
+    )
+
+
+def _write_member(job_dir: str, launch: Launch) -> None:
+    """Before the marker; made durable with it, as far as a lost one matters. An older marker keeps its own."""
+    os.makedirs(job_dir, mode=0o700, exist_ok=True)
+    if not any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE)):
+        Path(job_dir, MEMBER).write_text(json.dumps({"rank": launch.rank, "gpus": launch.gpus, "seq": launch.seq}))
+
+
+def _remove_unmarked(job_dir: str) -> None:
+    if not any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE)):
+        shutil.rmtree(job_dir, ignore_errors=True)
+
+
+def _is_same(pid: int, command: str) -> bool:
+    found = processes.process(pid)
+    return found is not None and found.state not in "ZX" and processes.command(pid) == command
+
+
+def _ended(jobs_dir: Path) -> list[tuple[str, int]]:
+    """Forgotten directories and their sizes, oldest first."""
+    found = [(path.stat().st_mtime_ns, path.parent.name) for path in jobs_dir.glob(f"*/{records.DONE}")]
+    return [(name, _size(str(jobs_dir / name))) for _, name in sorted(found)]
+
+
+def _size(job_dir: str) -> int:
+    with os.scandir(job_dir) as entries:
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)

@@ -1,0 +1,104 @@
+"""What the agent's core is told: one small frozen struct per kind of event, applied by `state.apply`.
+
+Pure. Nothing here says what follows from it; that is `decide.py`.
+"""
+
+import msgspec
+
+from libs.common.messages import Desired, Lease, Orders
+from libs.common.model import AttemptRef, GpuId
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a member's processes ended, from its exit record. `exit_code` None with `signal` 0: ended unseen.
+
+    `executed` is False when the command never began; `clean` when none of its processes is left.
+    """
+
+    executed: bool
+    exit_code: int | None
+    signal: int = 0
+    reason: str = "exited"
+    detail: str = ""
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    dropped_bytes: int = 0
+    clean: bool = True
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """How far an attempt's facts go (`state.STARTED_LEVEL` ...), for the acknowledgement to say the same."""
+
+    key: str
+    level: int
+
+
+class OrdersCame(msgspec.Struct, frozen=True):
+    orders: Orders
+
+
+class LeaseCame(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat that this agent sent at `sent_boot_ns` as `incarnation`."""
+
+    lease: Lease
+    incarnation: int
+    sent_boot_ns: int
+
+
+class DesiredCame(msgspec.Struct, frozen=True):
+    desired: Desired
+
+
+class JobLaunched(msgspec.Struct, frozen=True):
+    """A supervisor was forked (or it is certain that an exit will be told)."""
+
+    key: str
+
+
+class LaunchFailed(msgspec.Struct, frozen=True):
+    """Nothing was started, and no marker is on disk."""
+
+    key: str
+    reason: str
+
+
+class ProcessStarted(msgspec.Struct, frozen=True):
+    """The command was executed."""
+
+    key: str
+    pid: int
+
+
+class ProcessExited(msgspec.Struct, frozen=True):
+    key: str
+    exit: Exit
+
+
+class ReleaseChecked(msgspec.Struct, frozen=True):
+    """What was found. When it is not `clean`, `unclean` names the devices that cannot be used again, and why."""
+
+    key: str
+    checks: dict[str, str]
+    clean: bool
+    unclean: dict[GpuId, str] = {}
+
+
+class FactsStored(msgspec.Struct, frozen=True):
+    """The log acknowledged a commit of ours."""
+
+    seq: int
+    marks: tuple[Mark, ...]
+
+
+Observation = (
+    OrdersCame | LeaseCame | DesiredCame | JobLaunched | LaunchFailed | ProcessStarted | ProcessExited | ReleaseChecked | FactsStored
+)
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """An attempt that was found on disk when the agent began: it has a marker, and its last fact may not be recorded."""
+
+    ref: AttemptRef
+    rank: int = 0
+    gpus: tuple[GpuId, ...] = ()
+    seq: int = 0

@@ -1,0 +1,351 @@
+"""The agent itself: it tells the pure core what happened, and carries out what the core asks for.
+
+It never reads the log; the job directories are its outbox, and its own subject's last commit its fence. Everything
+that it touches comes in as an argument, so the simulation runs this very class. Tests: tests/integration/test_agent.py.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Final, assert_never
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import subjects
+from libs.common.bus import Bus
+from libs.common.clock import Clock
+from libs.common.errors import Fenced, Refused, Unavailable
+from libs.common.kv import OutputStore, output_key
+from libs.common.log import Log
+from libs.common.messages import Desired, Heartbeat, Lease, Orders, StartOrder
+from libs.common.model import AttemptRef, Gpu, NodeId, attempt_key
+from libs.common.writer import Writer
+from services.node_agent import actions as a
+from services.node_agent import observations as o
+from services.node_agent import state as s
+from services.node_agent.answers import Answers
+from services.node_agent.decide import decide, next_due_ns
+from services.node_agent.drivers import Driver
+from services.node_agent.environment import environment
+from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Launch, Machine, Memory
+
+# An answer is waited for during so much of a heartbeat's interval.
+ANSWER_PART: Final = 0.8
+# Until the first lease the agent reports so much more often, so many times.
+EAGER_PART: Final = 0.1
+EAGER_BEATS: Final = 20
+DESIRED_TIMEOUT_S: Final = 2.0
+RELEASE_CHECK_S: Final = 10.0
+TAIL_BYTES: Final = 64 << 10
+UPLOADS_AT_ONCE: Final = 4
+UPLOADS_WAITING_MAX: Final = 1_000
+UPLOAD_TRIES: Final = 3
+UPLOAD_AGAIN_S: Final = 1.0
+DRAIN_S: Final = 5.0
+DRAIN_LOOK_S: Final = 0.02
+ATTACH_TRIES: Final = 10
+
+_orders = msgspec.msgpack.Decoder(Orders)
+_lease = msgspec.msgpack.Decoder(Lease)
+_desired = msgspec.msgpack.Decoder(Desired)
+_encode = msgspec.msgpack.Encoder().encode
+
+logger = logging.getLogger(__name__)
+
+
+class Agent:
+    """One node. `run` is its whole life: it returns after `stop`, and raises Fenced when another agent has its name."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        log: Log,
+        bus: Bus,
+        clock: Clock,
+        jobs: JobSupervisors,
+        driver: Driver,
+        outputs: OutputStore,
+        memory: Memory,
+    ) -> None:
+        self.machine = machine
+        self.log = log
+        self.bus = bus
+        self.clock = clock
+        self.jobs = jobs
+        self.driver = driver
+        self.outputs = outputs
+        self.memory = memory
+        self.node_id = NodeId(machine.node_id)
+        self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
+        self.state = s.begin(self.node_id, 0, ())
+        self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts)
+        self.inventory: Sequence[Gpu] = ()
+        self.heartbeat_ms = machine.heartbeat_ms
+        self.eager_beats = EAGER_BEATS
+        self.inbox: deque[o.Observation] = deque()
+        self.wake = asyncio.Event()
+        self.alarm: asyncio.TimerHandle | None = None
+        self.children: dict[asyncio.Task[None], None] = {}
+        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
+        self.uploads_waiting = 0
+        self.registered = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Adopt what lives here, register, obey; after `stop` jobs live on under their supervisors, and no fact is lost.
+
+        Raises Refused (the state directory is another agent's), Fenced (duplicate node id) or Unavailable (no log).
+        """
+        adopted = await self.jobs.start(self.tell)
+        try:
+            await self._serve(adopted, stop)
+        except BaseExceptionGroup as group:
+            if group.subgroup(Fenced) is None:
+                raise
+            await self._kill_all()
+            raise Fenced(
+                f"duplicate node id {self.node_id}: another agent registered under it; its jobs here were ended. "
+                "Give each machine its own MUSTER_NODE_ID"
+            ) from group
+        finally:
+            self.answers.closed = True
+            if self.alarm is not None:
+                self.alarm.cancel()
+            await self.jobs.close()
+
+    def tell(self, seen: o.Observation) -> None:
+        """Something happened; the core hears of it in a moment."""
+        self.inbox.append(seen)
+        self.wake.set()
+
+    async def _serve(self, adopted: Sequence[o.Adopted], stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self.tasks = tasks
+            self.inventory = await self.driver.inventory()
+            await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
+            await self.answers.listen()
+            await self._register(await self._first_incarnation(), adopted)
+            running = [tasks.create_task(one) for one in (self.writer.run(), self._pump(), self._heartbeats())]
+            await stop.wait()
+            await self._drain()
+            for task in (*running, *self.children):
+                task.cancel()
+
+    async def _drain(self) -> None:
+        """What is being launched or recorded is brought to its end, as far as that is quick; the directories hold the rest."""
+        self.answers.closed = True
+        deadline_ns = self.clock.boot_ns() + int(DRAIN_S * 1e9)
+        while (self.children or self.inbox or not self.writer.idle) and self.clock.boot_ns() < deadline_ns:
+            await asyncio.sleep(DRAIN_LOOK_S)
+
+    # The beginning of an incarnation.
+
+    async def _first_incarnation(self) -> int:
+        """Above what this state directory knows, and above what the log knows of this node."""
+        last = None
+        for _ in range(ATTACH_TRIES):
+            await self.writer.attach()
+            last = await self.log.last(self.writer.subject)
+            if (last.seq if last is not None else 0) == self.writer.expected:
+                break
+        recorded = f.decode(last.data).epoch if last is not None else 0
+        return max(await self.memory.load(), recorded) + 1
+
+    async def _register(self, incarnation: int, adopted: Sequence[o.Adopted]) -> None:
+        """Queue NodeRegistered before any other fact of this incarnation."""
+        await self.memory.store(incarnation)
+        self.writer.epoch = incarnation
+        self.state = s.begin(self.node_id, incarnation, adopted, self.state)
+        self.eager_beats = EAGER_BEATS
+        self.registered.clear()
+        fact = f.NodeRegistered(
+            node_id=self.node_id,
+            incarnation=incarnation,
+            address=self.machine.address,
+            gpus=tuple(self.inventory),
+            attempts=tuple(s.accounted(self.state)),
+            boot_id=self.machine.boot_id,
+            version=self.machine.version,
+            simulated=self.driver.simulated,
+        )
+        self.writer.put([fact]).add_done_callback(self._was_registered)
+        self.wake.set()
+        logger.info("node %s, incarnation %d, %d devices, %d attempts", self.node_id, incarnation, len(self.inventory), len(adopted))
+
+    def _was_registered(self, future: asyncio.Future[int]) -> None:
+        if not future.cancelled():
+            self.registered.set()
+
+    # The core's loop.
+
+    async def _pump(self) -> None:
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            for _ in range(len(self.inbox)):
+                s.apply(self.state, self.inbox.popleft(), self.clock.boot_ns())
+            await self._act()
+
+    async def _act(self) -> None:
+        """Until nothing is due now; then the alarm is set for what is due later."""
+        due_ns: int | None = 0
+        while due_ns is not None and due_ns <= (now_ns := self.clock.boot_ns()):
+            for action in decide(self.state, now_ns):
+                await self._carry_out(action)
+            due_ns = next_due_ns(self.state)
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        if due_ns is not None:
+            self.alarm = asyncio.get_running_loop().call_later((due_ns - now_ns) / 1e9, self.wake.set)
+
+    async def _carry_out(self, action: a.Action) -> None:
+        """Nothing here waits for the world but the beginning of a new incarnation, when there is nothing else to do."""
+        match action:
+            case a.ExtendLease(deadline_ns):
+                self.jobs.extend_lease(deadline_ns)
+            case a.StartJob(order):
+                self._spawn(self._launch(order))
+            case a.StopJob(ref, signal, grace_ms):
+                self._spawn(self.jobs.stop(ref, signal, grace_ms))
+            case a.KillJob(ref):
+                self._spawn(self.jobs.kill(ref))
+            case a.CheckRelease():
+                self._spawn(self._check_release(action))
+            case a.ForgetJob():
+                self._spawn(self._forget(action))
+            case a.Record():
+                self._record(action)
+            case a.AskDesired():
+                self._spawn(self._ask_desired())
+            case a.BeginAgain(reason):
+                logger.warning("%s: %s, it begins again", self.node_id, reason)
+                await self._register(self.state.incarnation + 1, ())
+            case _:
+                assert_never(action)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self.tasks.create_task(work)
+        self.children[task] = None
+        task.add_done_callback(lambda done: self.children.pop(done, None))
+
+    # What the core asks for.
+
+    async def _launch(self, order: StartOrder) -> None:
+        key = attempt_key(order.job_id, order.attempt)
+        try:
+            await self.jobs.launch(self._launch_of(order))
+        except AlreadyLaunched as error:
+            self.tell(o.JobLaunched(key))
+            self.tell(o.ProcessExited(key, o.Exit(executed=False, exit_code=None, reason="supervisor_lost", detail=str(error))))
+        except Refused as error:
+            self.tell(o.LaunchFailed(key, str(error)))
+        else:
+            self.tell(o.JobLaunched(key))
+
+    def _launch_of(self, order: StartOrder) -> Launch:
+        spec, base = order.spec, self.machine.environment
+        return Launch(
+            ref=AttemptRef(order.job_id, order.attempt),
+            rank=order.rank,
+            argv=spec.command,
+            env=environment(order, self.node_id, self.inventory, base),
+            workdir=spec.workdir or base.get("HOME", "/"),
+            stdin=spec.stdin,
+            output_limit_bytes=spec.output_limit_bytes,
+            ignore_lease=spec.on_control_loss == "continue",
+            gpus=tuple(hold.uuid for hold in order.gpus),
+            seq=order.seq,
+        )
+
+    async def _check_release(self, action: a.CheckRelease) -> None:
+        left = () if action.processes_gone else await self.jobs.leftovers(action.ref)
+        try:
+            async with asyncio.timeout(RELEASE_CHECK_S):
+                held = await self.driver.unclean(action.gpus)
+        except TimeoutError:
+            held = dict.fromkeys(action.gpus, f"the driver did not answer for {RELEASE_CHECK_S:.0f} s")
+        if left:
+            held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
+        checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}
+        self.tell(o.ReleaseChecked(s.key_of(action.ref), checks, not left and not held, held))
+
+    async def _forget(self, action: a.ForgetJob) -> None:
+        """The directory is closed whether or not the store took the output: it is still here to be read."""
+        if self.uploads_waiting < UPLOADS_WAITING_MAX:
+            self.uploads_waiting += 1
+            async with self.uploads:
+                for stream in action.streams:
+                    await self._upload(action, stream)
+            self.uploads_waiting -= 1
+        await self.jobs.forget(action.ref)
+
+    async def _upload(self, action: a.ForgetJob, stream: str) -> None:
+        piece = await self.jobs.read_output(action.ref, stream, -TAIL_BYTES, TAIL_BYTES)
+        if piece is None or not piece.data:
+            return
+        key = output_key(action.ref.job_id, action.ref.attempt, action.rank, stream)
+        for _ in range(UPLOAD_TRIES):
+            try:
+                await self.outputs.put(key, piece.data)
+                return
+            except Unavailable as error:
+                logger.warning("the end of %s stays on this node for now: %s", key, error)
+            await asyncio.sleep(UPLOAD_AGAIN_S)
+
+    def _record(self, action: a.Record) -> None:
+        def stored(future: asyncio.Future[int]) -> None:
+            if not future.cancelled():
+                self.tell(o.FactsStored(future.result(), action.marks))
+
+        self.writer.put(action.facts).add_done_callback(stored)
+
+    async def _kill_all(self) -> None:
+        """Fenced: the cluster holds every attempt here for lost."""
+        for ref in s.accounted(self.state):
+            await self.jobs.kill(ref)
+
+    # The bus.
+
+    async def _on_orders(self, subject: str, data: bytes) -> bytes | None:
+        if not self.answers.closed:
+            try:
+                self.tell(o.OrdersCame(_orders.decode(data)))
+            except msgspec.DecodeError as error:
+                logger.warning("orders that cannot be read are dropped: %s", error)
+        return None
+
+    async def _heartbeats(self) -> None:
+        await self.registered.wait()
+        while True:
+            sent_ns = self.clock.boot_ns()
+            await self._beat(sent_ns)
+            part = EAGER_PART if self.eager_beats > 0 else 1.0
+            due_ns = sent_ns + int(self.heartbeat_ms * 1_000_000 * part)
+            await asyncio.sleep(max(0, due_ns - self.clock.boot_ns()) / 1e9)
+
+    async def _beat(self, sent_ns: int) -> None:
+        incarnation = self.state.incarnation
+        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state))
+        try:
+            answer = await self.bus.request(
+                subjects.heartbeat(self.node_id), _encode(beat), timeout_s=self.heartbeat_ms / 1000 * ANSWER_PART
+            )
+            lease = _lease.decode(answer)
+        except (Unavailable, msgspec.DecodeError) as error:
+            logger.debug("no lease: %s", error)
+            self.eager_beats -= 1
+            return
+        self.heartbeat_ms = lease.heartbeat_ms or self.heartbeat_ms
+        self.eager_beats = 0 if lease.lease_ms else self.eager_beats - 1
+        self.tell(o.LeaseCame(lease, incarnation, sent_ns))
+
+    async def _ask_desired(self) -> None:
+        """Unanswered, it is asked for again after a later lease."""
+        beat = Heartbeat(self.node_id, self.state.incarnation, self.clock.boot_ns(), s.digest_here(self.state))
+        try:
+            answer = await self.bus.request(subjects.desired(self.node_id), _encode(beat), DESIRED_TIMEOUT_S)
+            self.tell(o.DesiredCame(_desired.decode(answer)))
+        except (Unavailable, msgspec.DecodeError) as error:
+            logger.debug("no desired state: %s", error)

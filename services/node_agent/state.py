@@ -1,0 +1,280 @@
+"""What the agent knows, and how each observation changes it. Which orders count is decided here, by their guards.
+
+Pure. An attempt goes waiting -> launching -> launched -> exited, or waiting -> refused, and leaves once its last fact
+is acknowledged; a (job, attempt) that has left is never begun again. Times are nanoseconds of the boot clock.
+Tests: tests/unit/test_agent_decide.py.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+import msgspec
+
+from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
+from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
+from services.node_agent import observations as o
+
+WAITING: Final = "waiting"
+LAUNCHING: Final = "launching"
+LAUNCHED: Final = "launched"
+EXITED: Final = "exited"
+REFUSED: Final = "refused"
+
+STARTED_LEVEL: Final = 1
+FINISHED_LEVEL: Final = 2
+OVER_LEVEL: Final = 3
+
+MS: Final = 1_000_000
+ATTEMPTS_MAX: Final = 8_192
+OVER_KEPT: Final = 20_000
+# How long an attempt that nobody wants any more has between TERM and KILL.
+UNWANTED_GRACE_MS: Final = 5_000
+SIGTERM: Final = 15
+# A difference is asked about a moment later: an order or an acknowledgement may be on its way.
+ASK_AFTER_NS: Final = 20 * MS
+ASK_JITTER_NS: Final = 200 * MS
+
+
+class Stop(msgspec.Struct, frozen=True):
+    reason: str
+    signal: int
+    grace_ms: int
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged."""
+
+    ref: AttemptRef
+    phase: str
+    seq: int = 0
+    rank: int = 0
+    order: StartOrder | None = None
+    gpus: tuple[GpuId, ...] = ()
+    stop: Stop | None = None
+    told: Stop | None = None
+    kill_at_ns: int = 0
+    killing: bool = False
+    executed: bool = False
+    pid: int = 0
+    exit: o.Exit | None = None
+    exited_ns: int = 0
+    checking: bool = False
+    check_at_ns: int = 0
+    checks: dict[str, str] | None = None
+    clean: bool = False
+    unclean: dict[GpuId, str] = {}
+    refusal: str = ""
+    queued: int = 0
+    stored: int = 0
+
+
+class State(msgspec.Struct, kw_only=True):
+    """`desired_seq` is the sequence of the last full desired state: orders up to it are old. `touched` are the attempts to look
+    at again; `timers` says when to look at one although nothing happened.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    epoch: int = 0
+    lease_deadline_ns: int = 0
+    lease_written_ns: int = 0
+    lease_digest: str = ""
+    desired_seq: int = 0
+    acked_seq: int = 0
+    ask_at_ns: int = 0
+    ask_not_before_ns: int = 0
+    lost: bool = False
+    ended: bool = False
+    attempts: dict[str, Attempt] = {}
+    over: dict[str, None] = {}
+    touched: dict[str, None] = {}
+    timers: dict[str, int] = {}
+    to_forget: list[Attempt] = []
+
+
+def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], before: State | None = None) -> State:
+    """The state of a new incarnation; `before` is the one that this process had, whose epoch, lease and tombstones stay."""
+    state = State(node_id=node_id, incarnation=incarnation)
+    if before is not None:
+        state.epoch, state.over = before.epoch, before.over
+        state.lease_deadline_ns, state.lease_written_ns = before.lease_deadline_ns, before.lease_written_ns
+    for found in adopted:
+        key = key_of(found.ref)
+        state.attempts[key] = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus)
+        state.touched[key] = None
+    return state
+
+
+def key_of(ref: AttemptRef) -> str:
+    return attempt_key(ref.job_id, ref.attempt)
+
+
+def accounted(state: State) -> list[AttemptRef]:
+    """The attempts whose last fact is not acknowledged, in order: what the scheduler counts as placed, started or finished."""
+    return sorted(attempt.ref for attempt in state.attempts.values())
+
+
+def digest_here(state: State) -> str:
+    """The scheduler computes the same over the members of this node that are placed, started or finished, and those of them
+    that have a stop reason; both agree once facts are acknowledged and orders have come.
+    """
+    return digest(accounted(state), (attempt.ref for attempt in state.attempts.values() if attempt.stop is not None))
+
+
+def ask_jitter_ns(node_id: str) -> int:
+    """Each node has its own, so that a thousand do not ask at once."""
+    return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=4).digest(), "big") % ASK_JITTER_NS
+
+
+def apply(state: State, seen: o.Observation, now_ns: int) -> None:
+    """Change the state by one observation; what follows from it is `decide`'s."""
+    match seen:
+        case o.OrdersCame(orders):
+            _orders_came(state, orders)
+        case o.LeaseCame(lease, incarnation, sent_boot_ns):
+            if incarnation == state.incarnation and lease.epoch >= state.epoch:
+                _lease_came(state, lease, sent_boot_ns, now_ns)
+        case o.DesiredCame(desired):
+            _desired_came(state, desired)
+        case o.FactsStored(seq, marks):
+            _facts_stored(state, seq, marks)
+        case o.JobLaunched() | o.LaunchFailed() | o.ProcessStarted() | o.ProcessExited() | o.ReleaseChecked():
+            attempt = state.attempts.get(seen.key)
+            if attempt is not None:
+                state.touched[seen.key] = None
+                _attempt_saw(attempt, seen, now_ns)
+        case _:
+            assert_never(seen)
+
+
+def _orders_came(state: State, orders: Orders) -> None:
+    if orders.epoch < state.epoch or state.lost:
+        return
+    state.epoch = orders.epoch
+    for order in orders.orders:
+        if order.seq > state.desired_seq:
+            _obey(state, order)
+
+
+def _obey(state: State, order: Order) -> None:
+    """An attempt that has left stays over, whatever is ordered."""
+    key = attempt_key(order.job_id, order.attempt)
+    if key in state.over:
+        return
+    attempt = state.attempts.get(key)
+    match order:
+        case StartOrder():
+            _want(state, key, attempt, order)
+        case StopOrder():
+            if attempt is None:
+                attempt = _take_in(state, key, Attempt(ref=AttemptRef(order.job_id, order.attempt), phase=WAITING, seq=order.seq))
+            if attempt is not None:
+                _stop(state, key, attempt, Stop(order.reason, order.signal, order.grace_ms))
+
+
+def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) -> None:
+    """One that is known only learns what it lacks (one found on disk); a new one must be of this incarnation."""
+    if attempt is None and order.incarnation == state.incarnation:
+        attempt = _take_in(state, key, Attempt(ref=AttemptRef(order.job_id, order.attempt), phase=WAITING))
+    if attempt is None or attempt.order is not None:
+        return
+    attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
+    attempt.gpus = tuple(hold.uuid for hold in order.gpus)
+    state.touched[key] = None
+
+
+def _take_in(state: State, key: str, attempt: Attempt) -> Attempt | None:
+    if len(state.attempts) >= ATTEMPTS_MAX:
+        return None  # the digest brings it again
+    state.attempts[key] = attempt
+    state.touched[key] = None
+    return attempt
+
+
+def _stop(state: State, key: str, attempt: Attempt, wish: Stop) -> None:
+    """A repeated wish changes nothing; a later one counts when it leaves less time."""
+    if attempt.stop is None or wish.grace_ms < attempt.stop.grace_ms:
+        attempt.stop = wish
+        state.touched[key] = None
+
+
+def _lease_came(state: State, lease: Lease, sent_boot_ns: int, now_ns: int) -> None:
+    """The lease counts from when we sent; an older answer never shortens it."""
+    state.epoch = lease.epoch
+    if lease.verdict == "lost":
+        state.lost = True
+        state.touched.update(dict.fromkeys(state.attempts))
+    if lease.verdict != "ok" or state.lost:
+        return
+    deadline_ns = sent_boot_ns + lease.lease_ms * MS
+    if lease.lease_ms > 0 and deadline_ns > state.lease_deadline_ns:
+        state.lease_deadline_ns = deadline_ns
+        state.touched.update((key, None) for key, attempt in state.attempts.items() if attempt.phase == WAITING)
+    if lease.seq < state.acked_seq:
+        return  # older than what we have said since
+    state.lease_digest = lease.digest
+    if lease.digest == digest_here(state):
+        state.ask_at_ns = 0
+    elif not state.ask_at_ns:
+        state.ask_at_ns = max(now_ns + ASK_AFTER_NS + ask_jitter_ns(state.node_id), state.ask_not_before_ns)
+
+
+def _desired_came(state: State, desired: Desired) -> None:
+    """Everything up to `seq` is in it: what is not wanted there ends, what is newer is left alone."""
+    old = desired.epoch < state.epoch or desired.incarnation != state.incarnation or desired.seq < state.desired_seq
+    if old or state.lost:
+        return
+    state.epoch, state.desired_seq = desired.epoch, desired.seq
+    orders: tuple[Order, ...] = (*desired.starts, *desired.stops)
+    for order in orders:
+        _obey(state, order)
+    wanted = {attempt_key(order.job_id, order.attempt) for order in orders}
+    for key, attempt in state.attempts.items():
+        if attempt.seq <= desired.seq and key not in wanted:
+            _stop(state, key, attempt, Stop("not_wanted", SIGTERM, UNWANTED_GRACE_MS))
+
+
+AttemptSaw = o.JobLaunched | o.LaunchFailed | o.ProcessStarted | o.ProcessExited | o.ReleaseChecked
+
+
+def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
+    match seen:
+        case o.JobLaunched():
+            if attempt.phase == LAUNCHING:
+                attempt.phase = LAUNCHED
+        case o.LaunchFailed():
+            if attempt.phase == LAUNCHING:
+                attempt.phase, attempt.refusal = REFUSED, seen.reason
+        case o.ProcessStarted():
+            attempt.executed, attempt.pid = True, seen.pid
+        case o.ProcessExited():
+            if attempt.exit is None:
+                attempt.phase, attempt.exit, attempt.exited_ns = EXITED, seen.exit, now_ns
+                attempt.executed = attempt.executed or seen.exit.executed
+        case o.ReleaseChecked():
+            attempt.checking, attempt.checks = False, seen.checks
+            attempt.clean, attempt.unclean = seen.clean, seen.unclean
+        case _:
+            assert_never(seen)
+
+
+def _facts_stored(state: State, seq: int, marks: tuple[o.Mark, ...]) -> None:
+    state.acked_seq = max(state.acked_seq, seq)
+    for mark in marks:
+        attempt = state.attempts.get(mark.key)
+        if attempt is not None:
+            attempt.stored = max(attempt.stored, mark.level)
+            if attempt.stored == OVER_LEVEL:
+                _leave(state, mark.key, attempt)
+
+
+def _leave(state: State, key: str, attempt: Attempt) -> None:
+    del state.attempts[key]
+    state.timers.pop(key, None)
+    state.touched.pop(key, None)
+    state.over[key] = None
+    if len(state.over) > OVER_KEPT:
+        del state.over[next(iter(state.over))]
+    if attempt.phase == EXITED:
+        state.to_forget.append(attempt)

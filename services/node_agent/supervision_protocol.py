@@ -1,0 +1,112 @@
+"""What the agent needs of its surroundings, as small protocols, so that the simulation runs the very same agent.
+
+`JobSupervisors` has the twins `job_directories.JobDirectories` (real processes) and the simulation's; `Memory` keeps
+one number over restarts (`incarnation.IncarnationFile`). Nothing here is pure; nothing here decides.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.model import AttemptRef, GpuId
+from services.node_agent.observations import Adopted, Observation
+
+# Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and process, in that order.
+OnEvent = Callable[[Observation], None]
+
+
+class AlreadyLaunched(Refused):
+    """This (job, attempt) has a marker: it was started before."""
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """One member to start. `env` is the whole environment; `gpus` and `seq` are kept beside the marker, for the next agent."""
+
+    ref: AttemptRef
+    rank: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    workdir: str
+    stdin: bool
+    output_limit_bytes: int
+    ignore_lease: bool
+    gpus: tuple[GpuId, ...]
+    seq: int
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Output from `offset` on; `end`: no byte will ever follow."""
+
+    offset: int
+    data: bytes
+    end: bool
+
+
+class JobSupervisors(Protocol):
+    """Jobs that outlive the agent. Each attempt is launched at most once ever; each ends by its lease, agent alive or not."""
+
+    async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
+        """Take the state directory (raises Refused when another agent has it) and find what is there. Events of what was found
+        come after this has returned."""
+        ...
+
+    async def close(self) -> None:
+        """Let go; jobs live on."""
+        ...
+
+    async def launch(self, launch: Launch) -> None:
+        """Returns once an event is certain to follow. Raises AlreadyLaunched, or Refused when nothing was started."""
+        ...
+
+    async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
+        """The signal now, KILL after the grace. Harmless for what has ended."""
+        ...
+
+    async def kill(self, ref: AttemptRef) -> None:
+        """Everything of the attempt, now. Harmless for what has ended."""
+        ...
+
+    async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
+        """What of an ended attempt's processes is still alive, in words."""
+        ...
+
+    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> int:
+        """The next offset wanted. Raises Refused for a gap or an unknown attempt."""
+        ...
+
+    async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:
+        """None when there is no such attempt here. A negative offset counts from the end of what is stored."""
+        ...
+
+    async def forget(self, ref: AttemptRef) -> None:
+        """The attempt's facts are in the log: only its output is kept, within bounds. Harmless when repeated."""
+        ...
+
+    def extend_lease(self, deadline_ns: int) -> None:
+        """For all supervisors at once (boot clock); never back."""
+        ...
+
+
+class Memory(Protocol):
+    """The incarnation, over restarts."""
+
+    async def load(self) -> int:
+        """0 when there was none."""
+        ...
+
+    async def store(self, incarnation: int) -> None:
+        """Returns once it would survive a power cut."""
+        ...
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What this machine is. `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables."""
+
+    node_id: str
+    address: str
+    boot_id: str = ""
+    version: str = ""
+    heartbeat_ms: int = 1_000
+    environment: dict[str, str] = {}

@@ -1,0 +1,195 @@
+"""One real agent with real supervisors and processes, whose scheduler is the test. For test_agent.py."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common.bus_memory import MemoryBus
+from libs.common.clock import SystemClock
+from libs.common.errors import MusterError
+from libs.common.kv import MemoryOutputs
+from libs.common.log_memory import MemoryLog, MemoryStream
+from libs.common.messages import (
+    Desired,
+    Heartbeat,
+    Lease,
+    Order,
+    Orders,
+    OutputAsk,
+    OutputChunk,
+    Peer,
+    StartOrder,
+    StdinPut,
+    StdinTaken,
+    StopOrder,
+    digest,
+)
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
+from libs.common.subjects import ask_node, desired, heartbeat, orders
+from services.node_agent.drivers.simulated import SimulatedDriver
+from services.node_agent.environment import passed_on
+from services.node_agent.incarnation import IncarnationFile
+from services.node_agent.job_directories import JobDirectories
+from services.node_agent.service import Agent
+from services.node_agent.supervision_protocol import Machine
+
+NODE = NodeId("n")
+WAIT_S = 15.0
+HEARTBEAT_MS = 100
+EPOCH = 1
+Kind = TypeVar("Kind", bound=f.Fact)
+
+
+class Scheduler:
+    """Answers heartbeats as the test says. `starts` and `stops` are what it wants of the node, `seq` its sequence."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.bus = bus
+        self.seq = 100
+        self.verdict = "ok"
+        self.lease_ms = 30_000
+        self.deaf = False
+        self.starts: dict[AttemptRef, StartOrder] = {}
+        self.stops: dict[AttemptRef, StopOrder] = {}
+        self.incarnation = 0
+        self.asked = 0
+
+    async def listen(self) -> None:
+        await self.bus.subscribe(heartbeat("*"), self._on_heartbeat)
+        await self.bus.subscribe(desired("*"), self._on_desired)
+
+    async def _on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
+        if self.deaf:
+            return None
+        beat = msgspec.msgpack.decode(data, type=Heartbeat)
+        verdict = self.verdict if beat.incarnation == self.incarnation or self.incarnation == 0 else "ok"
+        lease_ms = self.lease_ms if verdict == "ok" else 0
+        wanted = digest(self.starts, self.stops)
+        return msgspec.msgpack.encode(Lease(EPOCH, verdict, beat.sent_boot_ns, lease_ms, HEARTBEAT_MS, wanted, self.seq))
+
+    async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
+        self.asked += 1
+        beat = msgspec.msgpack.decode(data, type=Heartbeat)
+        full = Desired(EPOCH, beat.incarnation, self.seq, tuple(self.starts.values()), tuple(self.stops.values()))
+        return msgspec.msgpack.encode(full)
+
+    async def send(self, *wanted: Order) -> None:
+        await self.bus.publish(orders(NODE), msgspec.msgpack.encode(Orders(EPOCH, wanted)))
+
+
+class World:
+    """The log and the state directory outlive the agent: `restart` puts a new one over them."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        self.stream = MemoryStream()
+        self.bus = MemoryBus()
+        self.scheduler = Scheduler(self.bus)
+        self.outputs = MemoryOutputs()
+        self.driver = SimulatedDriver(NODE, 2)
+
+    def make(self, state_dir: Path | None = None) -> Agent:
+        machine = Machine(node_id=NODE, address="10.0.0.1", heartbeat_ms=HEARTBEAT_MS, environment=passed_on(os.environ))
+        directory = state_dir or self.state_dir
+        jobs, memory = JobDirectories(directory), IncarnationFile(directory)
+        return Agent(machine, MemoryLog(self.stream), self.bus, SystemClock(), jobs, self.driver, self.outputs, memory)
+
+    async def begin(self) -> None:
+        self.agent = self.make()
+        self.stop = asyncio.Event()
+        self.life = asyncio.create_task(self.agent.run(self.stop))
+        count = len(self.facts(f.NodeRegistered))
+        await self.until(lambda: len(self.facts(f.NodeRegistered)) > count)
+
+    async def end(self) -> None:
+        """As by SIGTERM."""
+        self.stop.set()
+        await asyncio.wait_for(self.life, WAIT_S)
+
+    async def drop(self) -> None:
+        """As by SIGKILL, as nearly as one process can: nothing is brought to its end."""
+        self.life.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.life
+
+    def commits(self) -> list[f.Commit]:
+        return [f.decode(entry.data) for entry in self.stream.entries]
+
+    def facts(self, kind: type[Kind]) -> list[Kind]:
+        return [fact for commit in self.commits() for fact in commit.facts if isinstance(fact, kind)]
+
+    def of(self, job: str) -> list[str]:
+        """The kinds of facts about a job, in order."""
+        return [f.kind_of(fact) for commit in self.commits() for fact in commit.facts if getattr(fact, "job_id", "") == job]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not holds():
+                if self.life.done():
+                    self.life.result()
+                await asyncio.sleep(0.005)
+
+    async def said(self, kind: type[Kind], job: str, count: int = 1) -> Kind:
+        def found() -> list[Kind]:
+            return [fact for fact in self.facts(kind) if getattr(fact, "job_id", "") == job]
+
+        await self.until(lambda: len(found()) >= count)
+        return found()[-1]
+
+    def order(self, job: str, script: str, attempt: int = 1, incarnation: int = 0, stdin: bool = False) -> StartOrder:
+        self.scheduler.seq += 1
+        spec = JobSpec(command=("/bin/sh", "-c", script), workdir=str(self.state_dir), stdin=stdin)
+        holds, peers = (GpuHold(GpuId(f"GPU-{NODE}-0")),), (Peer(NODE, "10.0.0.1", 1),)
+        who = incarnation or self.agent.state.incarnation
+        return StartOrder(JobId(job), attempt, who, self.scheduler.seq, 0, holds, spec, "default", "u", peers, 29_511)
+
+    async def start(self, job: str, script: str, stdin: bool = False) -> StartOrder:
+        """Placed and ordered, as the scheduler does."""
+        order = self.order(job, script, stdin=stdin)
+        self.scheduler.starts[AttemptRef(order.job_id, 1)] = order
+        await self.scheduler.send(order)
+        return order
+
+    def stop_order(self, job: str, signal: int = 15, grace_ms: int = 10_000) -> StopOrder:
+        self.scheduler.seq += 1
+        order = StopOrder(JobId(job), 1, self.scheduler.seq, "cancelled", signal, grace_ms)
+        self.scheduler.stops[AttemptRef(order.job_id, 1)] = order
+        return order
+
+    def closed(self, job: str) -> None:
+        """The scheduler has seen the release."""
+        self.scheduler.seq = max(self.scheduler.seq, len(self.stream.entries)) + 1
+        self.scheduler.starts.pop(AttemptRef(JobId(job), 1), None)
+        self.scheduler.stops.pop(AttemptRef(JobId(job), 1), None)
+
+    async def output(self, job: str, offset: int = 0, wait_ms: int = 0, stream: str = "stdout") -> OutputChunk:
+        ask = OutputAsk(JobId(job), 1, stream, offset, 1 << 16, wait_ms)
+        answer = await self.bus.request(ask_node(NODE, "output"), msgspec.msgpack.encode(ask), WAIT_S)
+        return msgspec.msgpack.decode(answer, type=OutputChunk)
+
+    async def type(self, job: str, offset: int, data: bytes, eof: bool = False) -> StdinTaken:
+        put = StdinPut(JobId(job), 1, offset, data, eof)
+        answer = await self.bus.request(ask_node(NODE, "stdin"), msgspec.msgpack.encode(put), WAIT_S)
+        return msgspec.msgpack.decode(answer, type=StdinTaken)
+
+
+@contextlib.asynccontextmanager
+async def world_at(state_dir: Path) -> AsyncIterator[World]:
+    """Ends what the test left behind."""
+    world = World(state_dir)
+    await world.scheduler.listen()
+    await world.begin()
+    try:
+        yield world
+    finally:
+        with contextlib.suppress(MusterError, asyncio.CancelledError):
+            if not world.life.done():
+                await world.agent._kill_all()
+                await asyncio.sleep(0.1)
+                await world.end()

@@ -1,0 +1,411 @@
+"""The agent's core: what it does with orders, leases, the desired state and what became of its jobs."""
+
+from typing import Any
+
+from libs.common import facts as f
+from libs.common.messages import Desired, Lease, Orders, StartOrder, StopOrder
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
+from services.node_agent import actions as a
+from services.node_agent import observations as o
+from services.node_agent import state as s
+from services.node_agent.decide import (
+    ASK_EVERY_NS,
+    CHECK_AGAIN_NS,
+    FINISHED_ALONE_NS,
+    KILL_AGAIN_NS,
+    KILL_SLACK_NS,
+    LEASE_NEEDED_NS,
+    RELEASE_LIMIT_NS,
+    decide,
+    next_due_ns,
+)
+
+NODE = NodeId("n")
+GPU = GpuId("GPU-n-0")
+S: int = 1_000_000_000
+T = 1_000 * S
+INCARNATION = 3
+EPOCH = 7
+
+
+def start(job: str = "j", seq: int = 10, incarnation: int = INCARNATION, attempt: int = 1) -> StartOrder:
+    spec = JobSpec(command=("true",))
+    return StartOrder(JobId(job), attempt, incarnation, seq, 0, (GpuHold(GPU),), spec, "default", "u", (), 0)
+
+
+def stop(job: str = "j", seq: int = 11, grace_ms: int = 10_000, signal: int = 15) -> StopOrder:
+    return StopOrder(JobId(job), 1, seq, "cancelled", signal, grace_ms)
+
+
+def ref(job: str = "j", attempt: int = 1) -> AttemptRef:
+    return AttemptRef(JobId(job), attempt)
+
+
+class Node:
+    """A core and its clock. `did` gives what it asks for now."""
+
+    def __init__(self, leased: bool = True, adopted: tuple[o.Adopted, ...] = ()) -> None:
+        self.state = s.begin(NODE, INCARNATION, adopted)
+        self.now_ns = T
+        if leased:
+            self.lease()
+            assert self.did() == [a.ExtendLease(T + 13 * S)]
+
+    def see(self, *seen: o.Observation) -> list[a.Action]:
+        for one in seen:
+            s.apply(self.state, one, self.now_ns)
+        return self.did()
+
+    def did(self) -> list[a.Action]:
+        return decide(self.state, self.now_ns)
+
+    def later(self, ns: int) -> list[a.Action]:
+        self.now_ns += ns
+        return self.did()
+
+    def orders(self, *orders: StartOrder | StopOrder, epoch: int = EPOCH) -> list[a.Action]:
+        return self.see(o.OrdersCame(Orders(epoch, orders)))
+
+    def lease(self, **given: Any) -> None:  # noqa: ANN401
+        fields = {"epoch": EPOCH, "verdict": "ok", "lease_ms": 13_000, "digest": s.digest_here(self.state), "seq": 5, **given}
+        sent_ns = fields.pop("sent_boot_ns", self.now_ns)
+        incarnation = fields.pop("incarnation", INCARNATION)
+        s.apply(self.state, o.LeaseCame(Lease(sent_boot_ns=sent_ns, heartbeat_ms=1_000, **fields), incarnation, sent_ns), self.now_ns)
+
+    def desired(self, *starts: StartOrder, stops: tuple[StopOrder, ...] = (), seq: int = 50, **given: int) -> list[a.Action]:
+        return self.see(o.DesiredCame(Desired(given.get("epoch", EPOCH), given.get("incarnation", INCARNATION), seq, starts, stops)))
+
+    def running(self, job: str = "j") -> "Node":
+        assert self.orders(start(job)) == [a.StartJob(start(job))]
+        (said,) = self.see(o.JobLaunched(f"{job}.1"), o.ProcessStarted(f"{job}.1", 77))
+        assert said == a.Record((started(job),), (o.Mark(f"{job}.1", 1),))
+        return self
+
+    def exited(self, job: str = "j", exit_: o.Exit | None = None) -> "Node":
+        end = exit_ or o.Exit(executed=True, exit_code=0)
+        assert self.see(o.ProcessExited(f"{job}.1", end)) == [a.CheckRelease(ref(job), (GPU,), end.clean)]
+        return self
+
+
+def started(job: str = "j") -> f.JobStarted:
+    return f.JobStarted(job_id=JobId(job), attempt=1, node_id=NODE, pid=77)
+
+
+def finished(job: str = "j", **fields: Any) -> f.JobFinished:  # noqa: ANN401
+    return f.JobFinished(job_id=JobId(job), attempt=1, node_id=NODE, **{"exit_code": 0, **fields})
+
+
+def released(job: str = "j", **checks: str) -> f.JobReleased:
+    return f.JobReleased(job_id=JobId(job), attempt=1, node_id=NODE, checks=checks or {"processes": "gone"})
+
+
+def refused(job: str = "j", reason: str = "cancelled") -> f.JobRefused:
+    return f.JobRefused(job_id=JobId(job), attempt=1, node_id=NODE, reason=reason)
+
+
+def clean(job: str = "j") -> o.ReleaseChecked:
+    return o.ReleaseChecked(f"{job}.1", {"processes": "gone"}, True)
+
+
+def over(*facts: Any, job: str = "j") -> a.Record:  # noqa: ANN401
+    return a.Record(facts, (o.Mark(f"{job}.1", 3),))
+
+
+# Starting.
+
+
+def test_an_order_is_started() -> None:
+    assert Node().orders(start()) == [a.StartJob(start())]
+
+
+def test_an_order_of_an_older_epoch_or_incarnation_or_desired_state_is_not_started() -> None:
+    node = Node()
+    assert node.orders(start(), epoch=EPOCH - 1) == []
+    assert node.orders(start(incarnation=INCARNATION - 1)) == []
+    assert node.orders(start(incarnation=INCARNATION + 1)) == []
+    assert node.desired(seq=10) == []
+    assert node.orders(start(seq=10)) == []
+    assert s.accounted(node.state) == []
+
+
+def test_a_repeated_order_starts_nothing() -> None:
+    node = Node()
+    node.orders(start())
+    assert node.orders(start()) == []
+    node.see(o.JobLaunched("j.1"))
+    assert node.orders(start()) == []
+
+
+def test_without_a_lease_an_order_waits() -> None:
+    node = Node(leased=False)
+    assert node.orders(start()) == []
+    node.lease()
+    assert node.did() == [a.ExtendLease(T + 13 * S), a.StartJob(start())]
+
+
+def test_a_lease_that_ends_too_soon_starts_nothing() -> None:
+    node = Node()
+    node.now_ns = T + 13 * S - LEASE_NEEDED_NS + 1
+    assert node.orders(start()) == []
+
+
+def test_an_attempt_that_is_over_is_never_started_again() -> None:
+    node = Node().running().exited()
+    node.see(clean())
+    node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
+    assert node.orders(start(seq=40)) == []
+    assert node.desired(start(seq=40)) == []
+    assert node.orders(start(seq=60, attempt=2)) == [a.StartJob(start(seq=60, attempt=2))]
+
+
+def test_what_cannot_be_launched_is_refused() -> None:
+    node = Node()
+    node.orders(start())
+    assert node.see(o.LaunchFailed("j.1", "no room")) == [over(refused(reason="no room"))]
+    assert node.see(o.FactsStored(30, (o.Mark("j.1", 3),))) == []
+    assert node.orders(start(seq=40)) == []
+
+
+# Stopping.
+
+
+def test_a_running_attempt_is_stopped() -> None:
+    assert Node().running().orders(stop()) == [a.StopJob(ref(), 15, 10_000)]
+
+
+def test_an_attempt_that_did_not_begin_is_refused_for_ever() -> None:
+    node = Node()
+    assert node.orders(stop()) == [over(refused())]
+    assert node.orders(start(seq=12)) == []
+    node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
+    assert node.orders(start(seq=12)) == []
+    assert node.orders(stop()) == []
+
+
+def test_an_attempt_that_waits_for_a_lease_is_refused_when_it_is_stopped() -> None:
+    node = Node(leased=False)
+    node.orders(start())
+    assert node.orders(stop()) == [over(refused())]
+
+
+def test_a_stop_while_it_is_being_launched_comes_after_the_launch() -> None:
+    node = Node()
+    node.orders(start())
+    assert node.orders(stop()) == []
+    assert node.see(o.JobLaunched("j.1")) == [a.StopJob(ref(), 15, 10_000)]
+
+
+def test_a_repeated_stop_is_quiet_and_a_shorter_one_counts() -> None:
+    node = Node().running()
+    node.orders(stop())
+    assert node.orders(stop()) == []
+    assert node.orders(stop(grace_ms=60_000)) == []
+    assert node.orders(stop(grace_ms=0, signal=9)) == [a.StopJob(ref(), 9, 0)]
+
+
+def test_a_stop_that_is_not_obeyed_is_followed_by_kill_again_and_again() -> None:
+    node = Node().running()
+    node.orders(stop())
+    assert node.later(10 * S) == []
+    assert node.later(KILL_SLACK_NS) == [a.KillJob(ref())]
+    assert node.later(KILL_AGAIN_NS - 1) == []
+    assert node.later(1) == [a.KillJob(ref())]
+
+
+def test_what_the_full_desired_state_does_not_want_is_stopped() -> None:
+    assert Node().running().desired() == [a.StopJob(ref(), 15, s.UNWANTED_GRACE_MS)]
+
+
+def test_what_is_newer_than_the_desired_state_is_left_alone() -> None:
+    node = Node().running()
+    assert node.desired(seq=9) == []
+
+
+def test_a_desired_state_of_another_epoch_or_incarnation_or_an_older_one_is_ignored() -> None:
+    node = Node().running()
+    assert node.desired(epoch=EPOCH - 1) == []
+    assert node.desired(incarnation=INCARNATION - 1) == []
+    assert node.desired(start(), seq=60) == []
+    assert node.desired(seq=59) == []
+
+
+def test_the_desired_state_repairs_lost_orders() -> None:
+    node = Node().running("k")
+    assert node.desired(start("j"), start("k"), stops=(stop("k", seq=50),)) == [a.StartJob(start("j")), a.StopJob(ref("k"), 15, 10_000)]
+
+
+def test_an_adopted_attempt_of_an_older_incarnation_is_kept_and_stopped_but_never_started() -> None:
+    node = Node(leased=False, adopted=(o.Adopted(ref()),))
+    assert node.did() == []
+    assert node.desired(start(incarnation=INCARNATION - 1)) == []
+    assert node.orders(stop(seq=51)) == [a.StopJob(ref(), 15, 10_000)]
+
+
+# Facts.
+
+
+def test_an_end_is_recorded_and_released_in_one_commit() -> None:
+    node = Node().running().exited()
+    assert node.see(clean()) == [over(finished(), released())]
+    assert node.see(o.FactsStored(30, (o.Mark("j.1", 3),))) == [a.ForgetJob(ref(), 0, ())]
+    assert s.accounted(node.state) == []
+
+
+def test_an_end_is_recorded_alone_when_the_release_takes_long() -> None:
+    node = Node().running().exited()
+    assert node.later(FINISHED_ALONE_NS - 1) == []
+    assert next_due_ns(node.state) == node.now_ns + 1
+    assert node.later(1) == [a.Record((finished(),), (o.Mark("j.1", 2),))]
+    assert node.see(clean()) == [over(released())]
+
+
+def test_nothing_is_forgotten_before_its_last_fact_is_acknowledged() -> None:
+    node = Node().running().exited()
+    node.see(clean())
+    assert node.see(o.FactsStored(30, (o.Mark("j.1", 1),))) == []
+    assert node.later(60 * S) == []
+    assert s.accounted(node.state) == [ref()]
+
+
+def test_a_job_that_never_executed_is_not_reported_started() -> None:
+    node = Node()
+    node.orders(start())
+    node.see(o.JobLaunched("j.1"))
+    node.exited(exit_=o.Exit(executed=False, exit_code=127, reason="exec_failed"))
+    assert node.see(clean()) == [over(finished(exit_code=127, reason="exec_failed"), released())]
+
+
+def test_all_that_a_directory_tells_is_recorded_again_after_a_restart() -> None:
+    node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,), 10),))
+    said = node.see(o.ProcessStarted("j.1", 77), o.ProcessExited("j.1", o.Exit(True, None, 0, "supervisor_lost")))
+    assert said == [a.CheckRelease(ref(), (GPU,), True), a.Record((started(),), (o.Mark("j.1", 1),))]
+    assert node.see(clean()) == [over(finished(exit_code=None, reason="supervisor_lost"), released())]
+
+
+def test_several_attempts_facts_go_in_one_commit() -> None:
+    node = Node()
+    node.orders(start("j"), start("k"))
+    (said,) = node.see(o.ProcessStarted("j.1", 77), o.ProcessStarted("k.1", 77))
+    assert said == a.Record((started("j"), started("k")), (o.Mark("j.1", 1), o.Mark("k.1", 1)))
+
+
+def test_an_unclean_device_is_checked_again_and_quarantined_at_the_limit() -> None:
+    node = Node().running().exited()
+    dirty = o.ReleaseChecked("j.1", {"devices": "held"}, False, {GPU: "pid 5 holds it"})
+    node.later(FINISHED_ALONE_NS)
+    assert node.see(dirty) == []
+    assert node.later(CHECK_AGAIN_NS) == [a.CheckRelease(ref(), (GPU,), True)]
+    node.now_ns = T + RELEASE_LIMIT_NS
+    fault = f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="quarantined", detail="pid 5 holds it")
+    assert node.see(dirty) == [over(fault, released(devices="held"))]
+
+
+def test_a_device_that_became_clean_is_released() -> None:
+    node = Node().running().exited()
+    node.later(FINISHED_ALONE_NS)
+    node.see(o.ReleaseChecked("j.1", {"devices": "held"}, False, {GPU: "pid 5 holds it"}))
+    node.later(CHECK_AGAIN_NS)
+    assert node.see(clean()) == [over(released())]
+
+
+# Leases.
+
+
+def test_a_lease_counts_from_when_the_heartbeat_was_sent_and_is_never_shortened() -> None:
+    node = Node()
+    node.now_ns += 4 * S
+    node.lease(sent_boot_ns=T + 3 * S)
+    assert node.did() == [a.ExtendLease(T + 16 * S)]
+    node.lease(sent_boot_ns=T + 2 * S)
+    assert node.did() == []
+
+
+def test_an_answer_of_another_term_or_incarnation_or_without_a_grant_extends_nothing() -> None:
+    node = Node()
+    node.now_ns += S
+    node.lease(epoch=EPOCH - 1)
+    node.lease(incarnation=INCARNATION - 1)
+    node.lease(lease_ms=0)
+    node.lease(verdict="unknown")
+    assert node.did() == []
+
+
+def test_a_difference_of_digests_is_asked_about_once_in_a_while() -> None:
+    node = Node()
+    node.lease(digest="other", lease_ms=0)
+    assert node.did() == []
+    assert node.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == [a.AskDesired()]
+    node.lease(digest="other", lease_ms=0)
+    assert node.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == []
+    assert node.later(ASK_EVERY_NS) == [a.AskDesired()]
+
+
+def test_a_difference_that_repairs_itself_is_not_asked_about() -> None:
+    there = Node()
+    there.orders(start())
+    node = Node()
+    node.lease(digest=s.digest_here(there.state))
+    node.orders(start())
+    assert node.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == []
+
+
+def test_a_digest_older_than_our_own_facts_says_nothing() -> None:
+    node = Node()
+    node.see(o.FactsStored(30, ()))
+    node.lease(digest="other", seq=29)
+    assert node.later(10 * S) == []
+
+
+def test_both_ends_agree_when_all_is_acknowledged() -> None:
+    node = Node().running()
+    running = s.digest_here(node.state)
+    node.orders(stop())
+    assert s.digest_here(node.state) != running
+    node.exited()
+    node.see(clean())
+    node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
+    assert s.digest_here(node.state) == s.digest_here(Node().state)
+
+
+# Lost.
+
+
+def test_a_node_held_for_lost_kills_everything_and_begins_again() -> None:
+    node = Node().running()
+    node.lease(verdict="lost")
+    assert node.did() == [a.KillJob(ref())]
+    assert node.did() == []
+    node.exited(exit_=o.Exit(True, None, 9, "stopped"))
+    assert node.see(clean()) == [over(finished(exit_code=None, signal=9, reason="stopped"), released())]
+    forgotten, again = node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
+    assert forgotten == a.ForgetJob(ref(), 0, ())
+    assert isinstance(again, a.BeginAgain)
+    assert node.did() == []
+
+
+def test_a_node_held_for_lost_starts_nothing() -> None:
+    node = Node(leased=False)
+    node.orders(start("j"))
+    node.lease(verdict="lost")
+    assert node.did() == [over(refused(reason="node_lost"))]
+    assert node.orders(start("k")) == []
+    assert node.desired(start("k")) == []
+
+
+def test_an_old_verdict_does_not_end_the_new_incarnation() -> None:
+    node = Node().running()
+    node.lease(verdict="lost", incarnation=INCARNATION - 1)
+    node.lease(verdict="lost", epoch=EPOCH - 1)
+    assert node.did() == []
+
+
+def test_the_same_story_gives_the_same_actions() -> None:
+    def story() -> list[a.Action]:
+        node = Node()
+        jobs = [f"j{n}" for n in range(20)]
+        said = node.orders(*(start(job) for job in jobs))
+        said += node.see(*(o.JobLaunched(f"{job}.1") for job in jobs), *(o.ProcessStarted(f"{job}.1", 77) for job in jobs))
+        said += node.desired(*(start(job) for job in jobs[::3]))
+        return said + node.see(*(o.ProcessExited(f"{job}.1", o.Exit(True, 0)) for job in reversed(jobs)))
+
+    assert story() == story()

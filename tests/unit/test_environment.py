@@ -1,0 +1,105 @@
+"""What a job finds in its environment, word by word."""
+
+from libs.common.messages import Peer, StartOrder
+from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId
+from services.node_agent.environment import environment, passed_on
+
+PEERS = (Peer(NodeId("a"), "10.0.0.1", 2), Peer(NodeId("b"), "10.0.0.2", 2))
+BASE = {"PATH": "/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+
+
+def inventory(vendor: str) -> list[Gpu]:
+    return [Gpu(GpuId(f"GPU-b-{index}"), index, vendor, "M", 80 << 30) for index in range(4)]
+
+
+def order(env: dict[str, str] | None = None, gpus: tuple[int, ...] = (1, 3), share: int = 100) -> StartOrder:
+    spec = JobSpec(command=("train",), name="bert", workdir="/data", env=env or {}, nodes=2, gpus=2, gpu_share=share)
+    holds = tuple(GpuHold(GpuId(f"GPU-b-{index}"), share) for index in gpus)
+    return StartOrder(JobId("j-1"), 3, 5, 40, 1, holds, spec, "team", "ann", PEERS, 29_511)
+
+
+def test_a_members_environment_word_by_word() -> None:
+    assert environment(order({"EPOCHS": "3"}), "b", inventory("nvidia"), BASE) == {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "EPOCHS": "3",
+        "CUDA_VISIBLE_DEVICES": "GPU-b-1,GPU-b-3",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": "1",
+        "GROUP_RANK": "1",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "29511",
+        "MUSTER_JOB_ID": "j-1",
+        "MUSTER_ATTEMPT": "3",
+        "MUSTER_JOB_NAME": "bert",
+        "MUSTER_NODE_ID": "b",
+        "MUSTER_RANK": "1",
+        "MUSTER_WORLD_SIZE": "2",
+        "MUSTER_GPUS": "GPU-b-1,GPU-b-3",
+        "MUSTER_GPU_SHARE": "100",
+        "MUSTER_TENANT": "team",
+        "MUSTER_USER": "ann",
+        "MUSTER_PEERS": "a=10.0.0.1,b=10.0.0.2",
+        "SLURM_JOB_ID": "j-1",
+        "SLURM_JOBID": "j-1",
+        "SLURM_JOB_NAME": "bert",
+        "SLURM_JOB_NODELIST": "a,b",
+        "SLURM_NODELIST": "a,b",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NNODES": "2",
+        "SLURM_NODEID": "1",
+        "SLURM_PROCID": "1",
+        "SLURM_LOCALID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_GPUS_ON_NODE": "2",
+        "SLURM_JOB_GPUS": "1,3",
+        "SLURM_RESTART_COUNT": "2",
+        "SLURM_SUBMIT_DIR": "/data",
+        "SLURM_JOB_ACCOUNT": "team",
+        "SLURM_JOB_USER": "ann",
+    }
+
+
+def visible(vendor: str, gpus: tuple[int, ...] = (1, 3)) -> dict[str, str]:
+    found = environment(order(gpus=gpus), "b", inventory(vendor), {})
+    return {name: value for name, value in found.items() if name.startswith(("CUDA", "ROCR", "HIP", "ZE", "GPU", "NVIDIA"))}
+
+
+def test_devices_are_made_visible_the_vendors_way_and_only_one_way() -> None:
+    assert visible("simulated") == {"CUDA_VISIBLE_DEVICES": "GPU-b-1,GPU-b-3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert visible("amd") == {"ROCR_VISIBLE_DEVICES": "GPU-b-1,GPU-b-3"}
+    assert visible("intel") == {"ZE_AFFINITY_MASK": "1,3"}
+
+
+def test_a_job_without_devices_sees_none() -> None:
+    assert visible("nvidia", ()) == {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert environment(order(gpus=()), "b", [], {}).get("CUDA_VISIBLE_DEVICES") is None
+
+
+def test_the_user_may_set_anything_but_what_the_cluster_vouches_for() -> None:
+    given = {
+        "PATH": "/opt/bin",
+        "RANK": "9",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "HIP_VISIBLE_DEVICES": "0",
+        "MUSTER_JOB_ID": "x",
+        "MUSTER_NEW": "y",
+    }
+    found = environment(order(given), "b", inventory("amd"), BASE)
+    assert (found["PATH"], found["RANK"], found["MUSTER_JOB_ID"]) == ("/opt/bin", "9", "j-1")
+    assert not {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "MUSTER_NEW"} & set(found)
+
+
+def test_a_share_is_told_in_hundredths() -> None:
+    assert environment(order(gpus=(0,), share=25), "b", inventory("nvidia"), {})["MUSTER_GPU_SHARE"] == "25"
+
+
+def test_the_agents_own_secrets_never_reach_a_job() -> None:
+    own = {"MUSTER_NKEY_SEED_FILE": "/k", "MUSTER_NATS": "nats://x", "NATS_CREDS": "c", "AWS_SECRET_ACCESS_KEY": "s", "PATH": "/bin"}
+    assert passed_on(own) == {"PATH": "/bin"}
