@@ -91,9 +91,19 @@ def _usage(error: click.ClickException) -> int:
         return error.exit_code
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "muster"
-    text = error.format_message().rstrip(".")
-    complain(f"{text}; see {path} --help")
+    complain(f"{_worded(error)}; see {path} --help")
     return error.exit_code
+
+
+def _worded(error: click.ClickException) -> str:
+    """click's message as part of a line, with one suggestion rather than all."""
+    if isinstance(error, click.NoSuchOption):
+        from difflib import get_close_matches
+
+        near = get_close_matches(error.option_name, error.possibilities or (), 1, 0.5)
+        return f"no such option '{error.option_name}'" + (f" (did you mean '{near[0]}'?)" if near else "")
+    text = error.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]
 
 
 def _silenced() -> int:

@@ -18,6 +18,8 @@ from libs.cli.profile import Profile
 CHUNK_BYTES: Final = 65_536
 PAUSE_S: Final = 0.05
 PAUSE_MAX_S: Final = 1.0
+EOF_AGAIN_S: Final = 0.5
+EOF_AGAIN_MAX_S: Final = 10.0
 TRIES_MAX: Final = 600
 NOT_TAKEN: Final = -1
 # Conflict (with `next_offset`: another place), too early, and the gateway's own faults pass; anything else ends it.
@@ -59,7 +61,14 @@ class Forwarder:
                 return
             offset += len(data)
             if not data:
+                self._repeat_end(offset)
                 return
+
+    def _repeat_end(self, offset: int) -> None:
+        """An end that came before the job could take it is answered like one that was taken, so it is said until the job has ended."""
+        pause_s = EOF_AGAIN_S
+        while not self._stopped.wait(pause_s) and self._put(offset, b"", eof=True) is not None:
+            pause_s = min(EOF_AGAIN_MAX_S, pause_s * 2)
 
     def _offer(self, offset: int, data: bytes, eof: bool) -> bool:
         """Until all of it is taken. False: the job takes no more."""

@@ -25,7 +25,9 @@ def verify(arguments: tuple[str, ...]) -> int:
         environ.setdefault("MUSTER_STATE", profile.state)
     if "MUSTER_STATE" not in environ and "MUSTER_AUDIT_URL" not in environ:
         raise Refused("no archive is known here: set MUSTER_STATE to a state directory, or MUSTER_AUDIT_URL, or start a cluster: muster up")
-    return _code(subprocess.run([sys.executable, "-m", "services.audit", "verify", *arguments], env=environ, check=False).returncode)
+    # -P: a `services` directory where this is called must not be taken for ours.
+    line = [sys.executable, "-P", "-m", "services.audit", "verify", *arguments]
+    return _code(subprocess.run(line, env=environ, check=False).returncode)
 
 
 def _code(returncode: int) -> int:

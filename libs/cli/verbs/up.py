@@ -16,7 +16,7 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
 @click.option("--host", metavar="ADDRESS", help="Where the gateway listens (default 127.0.0.1).")
 @click.option("--port", type=int, metavar="PORT", help="Its port (default 8080).")
 @click.option("-d", "--background", is_flag=True, help="Return when it is ready.")
-def command(state: Path, background: bool, **shape: Any) -> int:
+def command(state: Path, background: bool, **shape: Any) -> int:  # noqa: ANN401  the fields of Options
     """Start a cluster on this machine.
 
     Jobs are real processes; GPUs are simulated. Stays in the foreground until Ctrl-C.
