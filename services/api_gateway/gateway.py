@@ -6,6 +6,7 @@ supervisor starts it again, and it replays. Held by tests/integration/test_gatew
 """
 
 import asyncio
+import logging
 import os
 from base64 import b32encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -43,6 +44,9 @@ SURVEY_EVERY_S: Final = 2.0
 FULL_AT: Final = 0.8
 READY_LAG_MAX: Final = 2_000
 READY_SILENCE_S: Final = 10.0
+
+
+logger = logging.getLogger(__name__)
 
 
 class Gateway:
@@ -152,7 +156,7 @@ class Gateway:
     async def _survey(self) -> None:
         """Now and then: the lag, how full the stream is, whether the key file changed."""
         while True:
-            self.keys.refresh()
+            self._refresh_keys()
             try:
                 _, last = await self.log.bounds()
                 self.lag = max(0, last - self.cluster.seq)
@@ -161,6 +165,13 @@ class Gateway:
                 pass  # the reader's silence shows in /readyz
             self.telemetry.survey(self.cluster.seq, self.lag, self.fill)
             await asyncio.sleep(SURVEY_EVERY_S)
+
+    def _refresh_keys(self) -> None:
+        """A slip in the file costs no running gateway: the keys that were read last stay accepted."""
+        try:
+            self.keys.refresh()
+        except Refused as error:
+            logger.warning("the API keys stay as they were: %s", error)
 
     def _start(self, call: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(call)

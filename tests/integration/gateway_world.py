@@ -12,10 +12,12 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import subjects
+from libs.common.bus import Bus
 from libs.common.bus_memory import MemoryBus
 from libs.common.clock import SystemClock
 from libs.common.facts import AnyFact, Commit
 from libs.common.kv import MemoryOutputs
+from libs.common.log import Log
 from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, Member, NodeId
@@ -34,7 +36,7 @@ GIB = 1 << 30
 class Writers:
     """Commits of everyone but the gateway."""
 
-    def __init__(self, log: MemoryLog) -> None:
+    def __init__(self, log: Log) -> None:
         self.log = log
         self.clock = SystemClock()
         self.epoch = 0
@@ -42,7 +44,7 @@ class Writers:
     async def write(self, subject: str, *facts: AnyFact, epoch: int = 0) -> int:
         last = await self.log.last(subject)
         number = f.decode(last.data).number + 1 if last else 1
-        seen = (await self.log.bounds())[1]
+        seen = last.seq if last else 0
         commit = Commit(f.VERSION, f.VERSION, subject, number, epoch, self.clock.wall_ns(), seen, facts)
         return await self.log.append(subject, f.encode(commit), last.seq if last else 0)
 
@@ -58,7 +60,13 @@ class Writers:
         return await self.write(subjects.node(node_id), fact, epoch=1)
 
     async def queue(self, job_id: str) -> int:
-        await self.write(subjects.QUOTA, f.JobAdmitted(job_id=JobId(job_id)))
+        await self.admit(job_id)
+        return await self.queue_admitted(job_id)
+
+    async def admit(self, job_id: str) -> int:
+        return await self.write(subjects.QUOTA, f.JobAdmitted(job_id=JobId(job_id)))
+
+    async def queue_admitted(self, job_id: str) -> int:
         return await self.schedule(f.JobQueued(job_id=JobId(job_id)))
 
     async def place(self, job_id: str, *node_ids: str, attempt: int = 1) -> int:
@@ -90,7 +98,7 @@ class FakeNode:
         self.input = b""
         self.eof = False
 
-    async def listen(self, bus: MemoryBus, node_id: str) -> None:
+    async def listen(self, bus: Bus, node_id: str) -> None:
         await bus.subscribe(subjects.ask_node(node_id, "output"), self._output, concurrent=True)
         await bus.subscribe(subjects.ask_node(node_id, "stdin"), self._stdin, concurrent=True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
+from yarl import URL
 
 from libs.common import facts as f
 from libs.common import subjects
@@ -198,6 +199,35 @@ async def test_a_wait_for_a_state_ends_when_it_is_left(world: World) -> None:
     await asyncio.sleep(0.02)
     await world.writers.place(job_id, "n1")
     assert (await waiting)["state"] == "placed"
+
+
+@pytest.mark.parametrize("query", ["timeout_s=nan", "timeout_s=inf", "timeout_s=-1", "timeout_s=1e9", "timeout_s=x", "state=lost"])
+async def test_a_wait_without_sense_is_refused(world: World, query: str) -> None:
+    job_id = await world.run_to("queued")
+    await world.ask("GET", f"/v1/jobs/{job_id}/wait?{query}", 422)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/jobs?since=9999-12-31T23:59:59-23:59",
+        "/v1/jobs?since=0001-01-01T00:00:00%2B23:59",
+        "/v1/jobs?since=99999999999d",
+        "/v1/jobs?after=99999999999999999999999999",
+        "/v1/jobs/%00",
+        "/v1/jobs/%ff%fe",
+        "/v1/jobs/..%2f..",
+        "/v1/events?after=-1",
+        "/v1/events?last=99999999999999999999",
+        "/v1/state?at=-1",
+        "/v1/jobs?label==x",
+        "/v1/nodes/%00",
+        "/v1/gpus?state=%ff",
+    ],
+)
+async def test_no_path_or_query_is_a_fault_of_the_server(world: World, path: str) -> None:
+    async with world.session.get(URL(world.url + path, encoded=True)) as response:
+        assert response.status < 500, await response.text()
 
 
 async def test_a_wait_gives_the_job_as_it_is_when_the_time_is_over(world: World) -> None:

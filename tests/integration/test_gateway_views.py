@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from libs.common import facts as f
-from libs.common import subjects
+from libs.common import job_fold, subjects
 from libs.common.errors import Fenced
 from libs.common.log_memory import MemoryStream
 from libs.common.model import GpuId, NodeId
@@ -164,6 +164,22 @@ async def test_a_key_is_withdrawn_without_a_restart(world: World, tmp_path: Path
     world.gateway.keys.refresh()
     await world.ask("GET", "/v1/jobs", 401)
     await world.ask("GET", "/v1/jobs", headers={"authorization": "Bearer another"})
+
+
+async def test_a_slip_in_the_key_file_locks_nobody_out(world: World, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("not a hash\n")
+    world.gateway._refresh_keys()
+    await world.ask("GET", "/v1/jobs")
+
+
+async def test_a_job_that_left_the_fold_leaves_the_views_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 2)
+    ids = [await world.run_to("completed", name="same") for _ in range(4)]
+    assert [job["id"] for job in (await world.ask("GET", "/v1/jobs?all=1"))["jobs"]] == ids[2:]
+    await world.ask("GET", f"/v1/jobs/{ids[0]}", 404)
+    assert (await world.ask("GET", "/v1/jobs/same"))["id"] == ids[3]
+    assert sorted(world.gateway.history.seqs) == sorted(ids[2:])
+    assert (await world.ask("GET", "/v1/cluster"))["jobs"]["completed"] == 2
 
 
 async def test_a_gateway_starts_from_its_snapshot_and_the_tail(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.errors import Refused
 from services.api_gateway import intents
-from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read, settled
 from services.api_gateway.problems import Problem
@@ -59,7 +58,8 @@ async def _cancel(gateway: Gateway, ref: str, body: object) -> Response:
 async def wait(request: Request, ref: str) -> Response:
     """The job once it has left `state` (or ended, when no state is given), or as it is when the time is over."""
     gateway, query = await settled(request, WaitQuery)
-    check_range("timeout_s", int(query.timeout_s), 0, int(WAIT_MAX_S))
+    if not 0.0 <= query.timeout_s <= WAIT_MAX_S:
+        raise Refused(f"timeout_s: {query.timeout_s} is out of bounds: give 0 to {WAIT_MAX_S:.0f}")
     if query.state and query.state not in (*job_life.LIVE, *job_life.ENDED):
         raise Refused(f"state: {query.state[:32]!r} is not known: give one of {', '.join(job_life.LIVE)}")
     job = gateway.job(ref)

@@ -16,7 +16,7 @@ from libs.common.facts import JobSubmitted
 from services.api_gateway import intents
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read, settled
+from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, read, settled
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
@@ -84,14 +84,15 @@ async def list_jobs(request: Request) -> Response:
     for piece in _pieces(list(gateway.cluster.jobs.values())):
         for job in filter(wanted.matches, piece):
             if len(page) >= query.limit and job.seq != page[-1].seq:
-                return _page(gateway, page, page[-1].seq)
+                return await _page(gateway, page, page[-1].seq)
             page.append(job)
         await asyncio.sleep(0)
-    return _page(gateway, page, None)
+    return await _page(gateway, page, None)
 
 
-def _page(gateway: Gateway, page: list[Job], following: int | None) -> Response:
-    return answer({"jobs": [job_shown(job) for job in page], "next": following, "seq": gateway.cluster.seq})
+async def _page(gateway: Gateway, page: list[Job], following: int | None) -> Response:
+    seq = gateway.cluster.seq
+    return await answer_list("jobs", map(job_shown, page), {"next": following, "seq": seq})
 
 
 def _pieces(jobs: list[Job]) -> Iterator[list[Job]]:

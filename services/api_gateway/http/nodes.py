@@ -4,9 +4,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.model import NodeId
-from services.api_gateway.http.queries import Query, answer, documented, settled
+from services.api_gateway.http.queries import Query, answer, answer_list, documented, settled
 from services.api_gateway.problems import Problem
-from services.api_gateway.views.nodes import cluster_shown, gpu_shown, node_full, node_shown
+from services.api_gateway.views.nodes import cluster_shown, gpu_shown, gpu_state, node_full, node_shown
 
 router = APIRouter(tags=["nodes"])
 
@@ -24,8 +24,9 @@ class GpusQuery(Query, frozen=True):
 async def list_nodes(request: Request) -> Response:
     """All nodes, without their devices."""
     gateway, query = await settled(request, NodesQuery)
-    shown = [node_shown(gateway.cluster, node) for node in gateway.cluster.nodes.values() if query.state in ("", node.state)]
-    return answer({"nodes": shown, "seq": gateway.cluster.seq})
+    cluster = gateway.cluster
+    nodes = [node for node in cluster.nodes.values() if query.state in ("", node.state)]
+    return await answer_list("nodes", (node_shown(cluster, node) for node in nodes), {"seq": cluster.seq})
 
 
 @router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
@@ -44,12 +45,13 @@ async def list_gpus(request: Request) -> Response:
     gateway, query = await settled(request, GpusQuery)
     cluster = gateway.cluster
     views = [view for view in cluster.gpus.values() if query.node in ("", view.node_id)]
-    shown = [gpu for gpu in (gpu_shown(cluster, view) for view in views) if query.state.upper() in ("", gpu.state)]
-    return answer({"gpus": shown, "seq": cluster.seq})
+    wanted = query.state.upper()
+    shown = (gpu_shown(cluster, view) for view in views if wanted in ("", gpu_state(cluster, view)))
+    return await answer_list("gpus", shown, {"seq": cluster.seq})
 
 
 @router.get("/v1/cluster", openapi_extra=documented(Query))
 async def show_cluster(request: Request) -> Response:
     """Counts, the term, and the cluster's clockwork."""
     gateway, _ = await settled(request, Query)
-    return answer(cluster_shown(gateway.cluster, gateway.index.counts))
+    return answer(await cluster_shown(gateway.cluster, gateway.index.counts))

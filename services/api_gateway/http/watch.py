@@ -89,6 +89,7 @@ async def _shown(gateway: Gateway, seq: int, jobs: Iterable[JobId], nodes: Itera
         if len(waiting) >= SLICE_EVENTS:
             yield b"".join(waiting)
             waiting = []
+            await asyncio.sleep(0)
     waiting += [_event("node", seq, node_shown(gateway.cluster, gateway.cluster.nodes[node_id])) for node_id in nodes]
     if waiting:
         yield b"".join(waiting)

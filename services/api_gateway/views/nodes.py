@@ -1,5 +1,6 @@
-"""Nodes, devices and the whole cluster as the API shows them. Pure."""
+"""Nodes, devices and the whole cluster as the API shows them."""
 
+import asyncio
 from collections import Counter
 from typing import Final
 
@@ -10,7 +11,7 @@ from libs.common.cluster import Cluster, GpuView, Node, node_gpus
 from libs.common.model import WHOLE_GPU, JobId
 from services.api_gateway.times import rfc3339
 
-NANOSECONDS_PER_MS: Final = 1_000_000
+COUNT_SLICE: Final = 1_000
 
 
 class HolderShown(msgspec.Struct):
@@ -64,8 +65,6 @@ class NodeFull(msgspec.Struct):
 
 def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
     holders = [_holder(key, share) for key, share in view.holds.items()]
-    use = _use(cluster, holders)
-    health = view.health if view.present else gpu_life.OFFLINE
     gpu = view.gpu
     return GpuFull(
         uuid=gpu.uuid,
@@ -74,9 +73,9 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         vendor=gpu.vendor,
         model=gpu.model,
         memory_bytes=gpu.memory_bytes,
-        state=gpu_life.shown(use, health, view.reason),
-        use=use,
-        health=health,
+        state=gpu_state(cluster, view),
+        use=_use(cluster, view),
+        health=_health(view),
         reason=view.reason,
         detail=view.detail,
         present=view.present,
@@ -110,9 +109,14 @@ def node_full(cluster: Cluster, node: Node) -> NodeFull:
     return NodeFull(node_shown(cluster, node), [gpu_shown(cluster, view) for view in node_gpus(cluster, node)])
 
 
-def cluster_shown(cluster: Cluster, jobs: Counter[str]) -> dict[str, object]:
+def gpu_state(cluster: Cluster, view: GpuView) -> str:
+    """The one word for people."""
+    return gpu_life.shown(_use(cluster, view), _health(view), view.reason)
+
+
+async def cluster_shown(cluster: Cluster, jobs: Counter[str]) -> dict[str, object]:
     """Counts and the cluster's clockwork."""
-    shown = Counter(gpu_shown(cluster, view).state for view in cluster.gpus.values())
+    shown, held = await _count_gpus(cluster)
     return {
         "cluster_id": cluster.cluster_id,
         "seq": cluster.seq,
@@ -126,8 +130,24 @@ def cluster_shown(cluster: Cluster, jobs: Counter[str]) -> dict[str, object]:
         "gpus": dict(shown),
         "gpus_total": len(cluster.gpus),
         "gpu_share_total": len(cluster.gpus) * WHOLE_GPU,
-        "gpu_share_held": sum(view.held for view in cluster.gpus.values()),
+        "gpu_share_held": held,
     }
+
+
+async def _count_gpus(cluster: Cluster) -> tuple[Counter[str], int]:
+    """How many devices are in each state, and what is held of them all; in slices, because other requests wait meanwhile."""
+    shown: Counter[str] = Counter()
+    held = 0
+    for place, view in enumerate(list(cluster.gpus.values()), start=1):
+        shown[gpu_state(cluster, view)] += 1
+        held += view.held
+        if place % COUNT_SLICE == 0:
+            await asyncio.sleep(0)
+    return shown, held
+
+
+def _health(view: GpuView) -> str:
+    return view.health if view.present else gpu_life.OFFLINE
 
 
 def _holder(key: str, share: int) -> HolderShown:
@@ -135,10 +155,10 @@ def _holder(key: str, share: int) -> HolderShown:
     return HolderShown(job_id, int(attempt), share)
 
 
-def _use(cluster: Cluster, holders: list[HolderShown]) -> str:
+def _use(cluster: Cluster, view: GpuView) -> str:
     """In use from the moment that a holder runs until it is released; before that allocated."""
-    if not holders:
+    if not view.holds:
         return gpu_life.AVAILABLE
-    jobs = [cluster.jobs.get(JobId(holder.job_id)) for holder in holders]
+    jobs = [cluster.jobs.get(JobId(key.rpartition(".")[0])) for key in view.holds]
     running = any(job is not None and job.state in (job_life.RUNNING, job_life.RELEASING) for job in jobs)
     return gpu_life.IN_USE if running else gpu_life.ALLOCATED
