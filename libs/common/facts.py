@@ -202,7 +202,7 @@ class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
 
 
 class Unknown(Fact, frozen=True, tag="?"):
-    """A fact of a later version: kept as bytes, skipped by every fold, never written."""
+    """A fact of a later version, or one that cannot be read: kept as bytes, skipped by every fold, never written."""
 
     name: str
     raw: bytes
@@ -291,10 +291,8 @@ def decode(data: bytes) -> Commit:
     """A commit from its bytes. Raises TooNew for a later `min_reader`, Corrupt for bytes that are no commit."""
     try:
         commit = _typed.decode(data)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return _decode_slowly(data)
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"these bytes are not a commit: {error}") from error
     if commit.min_reader > VERSION:
         raise _too_new(commit.min_reader)
     return commit
@@ -304,7 +302,7 @@ def _decode_slowly(data: bytes) -> Commit:
     """Fact by fact, so that one unknown kind does not hide the others."""
     try:
         head = _header.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"these bytes are not a commit: {error}") from error
     if head.min_reader > VERSION:
         raise _too_new(head.min_reader)
@@ -313,8 +311,19 @@ def _decode_slowly(data: bytes) -> Commit:
 
 
 def _decode_fact(raw: bytes) -> AnyFact | Unknown:
-    kind = _kind.decode(raw).kind
-    return _fact.decode(raw) if kind in KINDS else Unknown(name=kind, raw=raw)
+    """A fact that is not what its kind must be is skipped like an unknown one: one broken agent stops no reader."""
+    try:
+        fact: AnyFact = _fact.decode(raw)
+        return fact
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Unknown(name=_name_of(raw), raw=raw)
+
+
+def _name_of(raw: bytes) -> str:
+    try:
+        return _kind.decode(raw).kind
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "?"
 
 
 def _too_new(needed: int) -> TooNew:

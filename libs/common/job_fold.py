@@ -7,7 +7,7 @@ members, so that the order in which two nodes speak does not matter.
 from libs.common import facts as f
 from libs.common import job_life, ledger
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Cluster, Job, MemberView, tenant_of
+from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Cluster, Job, MemberView, all_over, tenant_of
 from libs.common.model import JobId, Member, NodeId, attempt_key
 
 
@@ -90,7 +90,7 @@ def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Chan
 
 def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
-    if job is None or not job_life.allows(job.state, "job.requeued"):
+    if job is None or not job_life.allows(job.state, "job.requeued") or not all_over(job):
         return NOTHING
     nodes = tuple(job.members)
     _forget_attempt(cluster, job)
@@ -105,7 +105,7 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
 
 def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
-    if job is None or not job_life.allows(job.state, f"job.closed:{fact.outcome}"):
+    if job is None or not job_life.allows(job.state, f"job.closed:{fact.outcome}") or not all_over(job):
         return NOTHING
     nodes = tuple(job.members)
     _leave_nodes(cluster, job)
@@ -118,9 +118,8 @@ def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
     job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.started")
     if job is None:
         return NOTHING
-    if job_life.allows(job.state, "job.started"):
-        job.state = job_life.RUNNING
-    job.started_ns = job.started_ns or stamp.at_ns
+    job.started_ns = max(job.started_ns, stamp.at_ns)
+    _follow_members(job)
     return Change((fact.job_id,))
 
 
@@ -158,13 +157,16 @@ def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
-    """Mark the member lost when its node was lost, or came back without it; whichever fact came first, the end is the same."""
+    """Mark the member lost when its node was lost, or came back without it; whichever fact came first, the end is the same.
+
+    A loss takes a member that was over too, for its JobReleased may have crossed the NodeLost; coming back without a
+    member that was over is no loss.
+    """
     member, node = job.members[node_id], cluster.nodes[node_id]
-    replaced = member.incarnation < node.incarnation and attempt_key(job.job_id, job.attempt) not in node.accounted
-    over = replaced and member.state in job_life.MEMBER_OVER
-    if over or not (replaced or member.incarnation <= node.lost):
-        return False
-    return lose_member(cluster, job, member)
+    gone = member.incarnation < node.incarnation and attempt_key(job.job_id, job.attempt) not in node.accounted
+    if member.incarnation <= node.lost or (gone and member.state not in job_life.MEMBER_OVER):
+        return lose_member(cluster, job, member)
+    return False
 
 
 def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
@@ -202,10 +204,11 @@ def _member_spoke(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId
 
 
 def _follow_members(job: Job) -> None:
-    """Releasing begins when no member of the attempt runs any more."""
+    """The job's state follows from its members' states alone, so that it is the same in whatever order they spoke."""
+    waiting = any(member.state == job_life.PLACED for member in job.members.values())
     ended = all(member.state in job_life.MEMBER_ENDED for member in job.members.values())
-    if ended and job_life.allows(job.state, "members.ended:last"):
-        job.state = job_life.RELEASING
+    event = "members.ended" if ended else "" if waiting else "members.started"
+    job.state = job_life.JOB_LIFE.get((job.state, event), job.state)
 
 
 def _leave_nodes(cluster: Cluster, job: Job) -> None:

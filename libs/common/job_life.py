@@ -1,8 +1,9 @@
 """A job's life and its members' lives, as literal tables: state x event -> state.
 
 Pure. docs/job-life.md is generated from these tables. An event is a fact's kind, with a qualifier where one kind
-means two things (`:last` = now no member of the attempt runs any more). `next_state` raises for `decide`, before
-anything is appended; folds use `allows` and ignore what is not in the table, all by the same rule.
+means two things, or what the members add up to: `members.started` = none waits to start any more, `members.ended` =
+none runs any more. `next_state` raises for `decide`, before anything is appended; folds use `allows` and ignore what
+is not in the table, all by the same rule.
 """
 
 from typing import Final
@@ -25,7 +26,7 @@ ON_NODES: Final = (PLACED, RUNNING, RELEASING)
 WAITS_FOR: Final = {
     PENDING: "quota to admit or reject it",
     QUEUED: "the scheduler to place it",
-    PLACED: "a node to start it",
+    PLACED: "every member of it to start",
     RUNNING: "its processes to end",
     RELEASING: "its devices to be proved clean",
 }
@@ -38,10 +39,9 @@ JOB_LIFE: Final[dict[tuple[str, str], str]] = {
     (QUEUED, "job.placed"): PLACED,
     (QUEUED, "job.closed:cancelled"): CANCELLED,
     (QUEUED, "job.closed:rejected"): REJECTED,
-    (PLACED, "job.started"): RUNNING,
-    (PLACED, "members.ended:last"): RELEASING,
-    (RUNNING, "job.started"): RUNNING,
-    (RUNNING, "members.ended:last"): RELEASING,
+    (PLACED, "members.started"): RUNNING,
+    (PLACED, "members.ended"): RELEASING,
+    (RUNNING, "members.ended"): RELEASING,
     (RELEASING, "job.requeued"): QUEUED,
     (RELEASING, "job.closed:completed"): COMPLETED,
     (RELEASING, "job.closed:failed"): FAILED,

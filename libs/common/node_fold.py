@@ -8,7 +8,7 @@ from libs.common import facts as f
 from libs.common import gpu_life, job_fold, node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, GpuView, Node, node_gpus
-from libs.common.model import JobId, attempt_key
+from libs.common.model import JobId, NodeId, attempt_key
 
 
 def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change:
@@ -17,34 +17,33 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         return NOTHING
     if node is None:
         node = cluster.nodes[fact.node_id] = Node(fact.node_id, "")
-    _step(cluster, node, "node.registered")
     node.incarnation = fact.incarnation
     node.address, node.boot_id, node.version = fact.address, fact.boot_id, fact.version
     node.simulated, node.registered_ns = fact.simulated, stamp.at_ns
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
-    _take_inventory(cluster, node, fact)
-    return Change(_lose_members(cluster, node), (fact.node_id,))
+    robbed = _take_inventory(cluster, node, fact)
+    _follow_devices(cluster, node, "node.registered")
+    return Change(_lose_members(cluster, node), (fact.node_id, *robbed))
 
 
 def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
-    if node is None or fact.incarnation <= node.lost:
+    if node is None or not node.lost < fact.incarnation <= node.incarnation:
         return NOTHING
     node.lost = fact.incarnation
     node.reason = fact.reason
     if node.returned <= node.lost:
-        _step(cluster, node, "node.lost")
+        node.state = node_life.NODE_LIFE.get((node.state, "node.lost"), node.state)
     return Change(_lose_members(cluster, node), (fact.node_id,))
 
 
 def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
-    if node is None or not node.lost < fact.incarnation or fact.incarnation <= node.returned:
+    if node is None or not max(node.lost, node.returned) < fact.incarnation <= node.incarnation:
         return NOTHING
     node.returned = fact.incarnation
     node.reason = ""
-    hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
-    _step(cluster, node, "node.returned:hurt" if hurt else "node.returned")
+    _follow_devices(cluster, node, "node.returned")
     return Change((), (fact.node_id,))
 
 
@@ -56,7 +55,7 @@ def gpu_faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
     if after is None:
         return NOTHING
     view.health, view.reason, view.detail = after, fact.reason, fact.detail
-    _step(cluster, cluster.nodes[fact.node_id], "gpu.faulted")
+    _follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.faulted")
     return Change((), (fact.node_id,))
 
 
@@ -65,28 +64,36 @@ def gpu_recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Chang
     if view is None or view.node_id != fact.node_id or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
         return NOTHING
     view.health, view.reason, view.detail = gpu_life.HEALTHY, "", ""
-    node = cluster.nodes[fact.node_id]
-    if all(other.health == gpu_life.HEALTHY for other in node_gpus(cluster, node)):
-        _step(cluster, node, "gpu.recovered:last")
+    _follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.recovered")
     return Change((), (fact.node_id,))
 
 
-def _step(cluster: Cluster, node: Node, event: str) -> None:
-    """Move the node along its table; where there is no row it stays."""
-    node.state = node_life.NODE_LIFE.get((node.state, event), node.state)
+def _follow_devices(cluster: Cluster, node: Node, event: str) -> None:
+    """Move the node along its table, by what its devices are now; where there is no row it stays."""
+    hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
+    node.state = node_life.NODE_LIFE.get((node.state, f"{event}:hurt" if hurt else event), node.state)
 
 
-def _take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered) -> None:
-    """The devices as now reported. One that vanished stays known, not present, until nobody holds it."""
+def _take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered) -> tuple[NodeId, ...]:
+    """The devices as now reported, and the nodes that lost one to this node. One that vanished stays known, not present."""
     for uuid in node.gpus:
         cluster.gpus[uuid].present = False
+    robbed = []
     for gpu in fact.gpus:
-        view = cluster.gpus.get(gpu.uuid)
-        if view is None:
-            cluster.gpus[gpu.uuid] = GpuView(fact.node_id, gpu)
-        else:
-            view.gpu, view.node_id, view.present = gpu, fact.node_id, True
-    node.gpus = [gpu.uuid for gpu in fact.gpus]
+        view = cluster.gpus.setdefault(gpu.uuid, GpuView(fact.node_id, gpu))
+        if view.node_id != fact.node_id:
+            robbed.append(view.node_id)
+        view.gpu, view.node_id, view.present = gpu, fact.node_id, True
+    node.gpus = list(dict.fromkeys(gpu.uuid for gpu in fact.gpus))
+    for node_id in robbed:
+        _give_up_devices(cluster, cluster.nodes[node_id])
+    return tuple(robbed)
+
+
+def _give_up_devices(cluster: Cluster, node: Node) -> None:
+    """What another node reports now is no longer this one's."""
+    node.gpus = [uuid for uuid in node.gpus if cluster.gpus[uuid].node_id == node.node_id]
+    _follow_devices(cluster, node, "gpu.moved")
 
 
 def _lose_members(cluster: Cluster, node: Node) -> tuple[JobId, ...]:

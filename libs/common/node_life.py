@@ -2,7 +2,7 @@
 
 Pure. docs/node-life.md is generated from it. A node that was lost and registers again stays unreachable: it comes
 back only by the scheduler's NodeReturned, once everything that it still accounts for is released. `:hurt` = one of
-its devices is not healthy.
+its devices is not healthy now.
 """
 
 from typing import Final
@@ -13,14 +13,21 @@ UNREACHABLE: Final = "unreachable"
 
 NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     ("", "node.registered"): HEALTHY,
+    ("", "node.registered:hurt"): DEGRADED,
     (HEALTHY, "node.registered"): HEALTHY,
-    (HEALTHY, "gpu.faulted"): DEGRADED,
-    (DEGRADED, "gpu.faulted"): DEGRADED,
+    (HEALTHY, "node.registered:hurt"): DEGRADED,
+    (HEALTHY, "gpu.faulted:hurt"): DEGRADED,
     (HEALTHY, "node.lost"): UNREACHABLE,
-    (DEGRADED, "node.registered"): DEGRADED,
-    (DEGRADED, "gpu.recovered:last"): HEALTHY,
+    (DEGRADED, "node.registered"): HEALTHY,
+    (DEGRADED, "node.registered:hurt"): DEGRADED,
+    (DEGRADED, "gpu.faulted:hurt"): DEGRADED,
+    (DEGRADED, "gpu.recovered"): HEALTHY,
+    (DEGRADED, "gpu.recovered:hurt"): DEGRADED,
+    (DEGRADED, "gpu.moved"): HEALTHY,
+    (DEGRADED, "gpu.moved:hurt"): DEGRADED,
     (DEGRADED, "node.lost"): UNREACHABLE,
     (UNREACHABLE, "node.registered"): UNREACHABLE,
+    (UNREACHABLE, "node.registered:hurt"): UNREACHABLE,
     (UNREACHABLE, "node.returned"): HEALTHY,
     (UNREACHABLE, "node.returned:hurt"): DEGRADED,
 }

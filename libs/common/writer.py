@@ -44,7 +44,6 @@ class Writer:
         self.acked_boot_ns = 0
         self._waiting: deque[Group] = deque()
         self._wake = asyncio.Event()
-        self.unread: deque[bytes] = deque()
 
     async def attach(self, number: int = 0, at_ns: int = 0) -> int:
         """Learn where the subject stands, from the leader; `number` and `at_ns` are the fold's, for a subject whose
@@ -82,11 +81,13 @@ class Writer:
         return not self._waiting and not self.in_flight
 
     def owns(self, entry: Entry) -> bool:
-        """Whether an entry read back on this subject is ours; raises Fenced when another wrote it after we attached."""
+        """Whether an entry read back on this subject is ours; raises Fenced when another wrote it after we attached.
+
+        Up to `expected` every commit after the attachment is ours, for each of ours named the one before it.
+        """
         if entry.seq <= self.attached_seq:
             return False
-        if self.unread and self.unread[0] == entry.data:
-            self.unread.popleft()
+        if entry.seq <= self.expected or entry.data == self.in_flight:
             return True
         raise Fenced(f"another process writes {self.subject}: this one stands down")
 
@@ -96,11 +97,24 @@ class Writer:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                groups = self._take()
-                seq = await self.commit([fact for facts, _ in groups for fact in facts])
+                groups, data = self._next()
+                seq = await self._store(data)
                 for _, future in groups:
                     if not future.done():
                         future.set_result(seq)
+
+    def _next(self) -> tuple[list[Group], bytes]:
+        """The next commit: fewer groups when they pass its bound of bytes together. Raises Refused when one alone does."""
+        groups = self._take()
+        while True:
+            try:
+                return groups, self._encode([fact for facts, _ in groups for fact in facts])
+            except Refused:
+                if len(groups) == 1:
+                    raise
+            half = len(groups) // 2
+            self._waiting.extendleft(reversed(groups[half:]))
+            groups = groups[:half]
 
     def _take(self) -> list[Group]:
         """As many whole groups as one commit may hold."""
@@ -113,15 +127,19 @@ class Writer:
 
     async def commit(self, facts: Sequence[AnyFact]) -> int:
         """Append one commit and return its sequence, whatever it takes within APPEND_BUDGET_S."""
-        at_ns = self.now_ns()
-        commit = Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, at_ns, self.seen(), tuple(facts))
-        data = f.encode(commit)
+        return await self._store(self._encode(facts))
+
+    def _encode(self, facts: Sequence[AnyFact]) -> bytes:
+        self.last_at_ns = self.now_ns()
+        commit = Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, self.last_at_ns, self.seen(), tuple(facts))
+        return f.encode(commit)
+
+    async def _store(self, data: bytes) -> int:
         self.in_flight = data
-        self.unread.append(data)
         sent = self.clock.boot_ns()
         seq = await self._append(data)
         self.in_flight = b""
-        self.expected, self.number, self.last_at_ns, self.acked_boot_ns = seq, self.number + 1, at_ns, sent
+        self.expected, self.number, self.acked_boot_ns = seq, self.number + 1, sent
         return seq
 
     async def _append(self, data: bytes) -> int:

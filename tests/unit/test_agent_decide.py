@@ -66,7 +66,7 @@ class Node:
     def orders(self, *orders: StartOrder | StopOrder, epoch: int = EPOCH) -> list[a.Action]:
         return self.see(o.OrdersCame(Orders(epoch, orders)))
 
-    def lease(self, **given: Any) -> None:  # noqa: ANN401
+    def lease(self, **given: Any) -> None:
         fields = {"epoch": EPOCH, "verdict": "ok", "lease_ms": 13_000, "digest": s.digest_here(self.state), "seq": 5, **given}
         sent_ns = fields.pop("sent_boot_ns", self.now_ns)
         incarnation = fields.pop("incarnation", INCARNATION)
@@ -91,7 +91,7 @@ def started(job: str = "j") -> f.JobStarted:
     return f.JobStarted(job_id=JobId(job), attempt=1, node_id=NODE, pid=77)
 
 
-def finished(job: str = "j", **fields: Any) -> f.JobFinished:  # noqa: ANN401
+def finished(job: str = "j", **fields: Any) -> f.JobFinished:
     return f.JobFinished(job_id=JobId(job), attempt=1, node_id=NODE, **{"exit_code": 0, **fields})
 
 
@@ -107,7 +107,7 @@ def clean(job: str = "j") -> o.ReleaseChecked:
     return o.ReleaseChecked(f"{job}.1", {"processes": "gone"}, True)
 
 
-def over(*facts: Any, job: str = "j") -> a.Record:  # noqa: ANN401
+def over(*facts: Any, job: str = "j") -> a.Record:
     return a.Record(facts, (o.Mark(f"{job}.1", 3),))
 
 

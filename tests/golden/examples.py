@@ -1,0 +1,102 @@
+"""One example of each kind of fact, with every field set: facts.json holds its bytes for ever.
+
+`python -m tests.golden.examples` adds the kinds that facts.json lacks; it never changes one that is there. When a kind
+gains a field, its example here stays as it is: what was recorded before must decode to the field's default.
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact, kind_of
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+
+PAGE: Final = Path(__file__).with_name("facts.json")
+JOB: Final = JobId("job-1")
+NODE: Final = NodeId("node-1")
+GPU: Final = GpuId("GPU-0a1b")
+TENANT: Final = TenantId("physics")
+SPEC: Final = JobSpec(
+    command=("python", "train.py"),
+    name="train",
+    workdir="/data",
+    env={"A": "1"},
+    nodes=2,
+    gpus=4,
+    gpu_share=50,
+    priority=70,
+    time_limit_s=3_600,
+    start_s=60,
+    grace_s=5,
+    retries=3,
+    requeue=False,
+    stdin=True,
+    labels={"team": "x"},
+    output_limit_bytes=1_024,
+    reject_if_impossible=True,
+    on_control_loss="continue",
+)
+
+EXAMPLES: Final[tuple[AnyFact, ...]] = (
+    f.JobSubmitted(job_id=JOB, spec=SPEC, tenant=TENANT, user="ada"),
+    f.CancelRequested(job_id=JOB, signal=2, grace_s=3, user="ada"),
+    f.TenantSet(tenant=TENANT, max_gpu_share=800, max_waiting=9, weight=50),
+    f.JobAdmitted(job_id=JOB),
+    f.JobRejected(job_id=JOB, reason="too many wait"),
+    f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),
+    f.TermBegan(instance="b"),
+    f.ClusterConfigured(cluster_id="home", timing=Timing(heartbeat_ms=1, lease_ms=2, margin_ms=3, term_ms=4)),
+    f.LeaseExtended(duration_ms=600_000),
+    f.JobQueued(job_id=JOB),
+    f.JobPlaced(job_id=JOB, attempt=2, members=(Member(NODE, 3, 0, (GpuHold(GPU, 50),)),), port=29_500),
+    f.JobStopOrdered(job_id=JOB, attempt=2, reason="time_limit", signal=2, grace_ms=5_000),
+    f.JobRequeued(job_id=JOB, attempt=2, reason="node_lost", counted=True),
+    f.JobClosed(job_id=JOB, attempt=2, outcome="failed", reason="exited", exit_code=3),
+    f.NodeLost(node_id=NODE, incarnation=3, reason="silent"),
+    f.NodeReturned(node_id=NODE, incarnation=4),
+    f.NodeRegistered(
+        node_id=NODE,
+        incarnation=4,
+        address="10.0.0.7",
+        gpus=(Gpu(GPU, 0, "nvidia", "H100", 80 << 30),),
+        attempts=(AttemptRef(JOB, 2),),
+        boot_id="boot",
+        version="0.1.0",
+        simulated=True,
+    ),
+    f.JobStarted(job_id=JOB, attempt=2, node_id=NODE, pid=77),
+    f.JobFinished(
+        job_id=JOB,
+        attempt=2,
+        node_id=NODE,
+        exit_code=None,
+        signal=9,
+        reason="killed",
+        detail="lease",
+        stdout_bytes=10,
+        stderr_bytes=20,
+        dropped_bytes=30,
+    ),
+    f.JobRefused(job_id=JOB, attempt=2, node_id=NODE, reason="no device"),
+    f.JobReleased(job_id=JOB, attempt=2, node_id=NODE, checks={"cgroup": "empty"}),
+    f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="xid", detail="79"),
+    f.GpuRecovered(node_id=NODE, uuid=GPU),
+)
+
+
+def recorded() -> dict[str, str]:
+    """What facts.json holds: kind -> bytes in hex."""
+    return dict(json.loads(PAGE.read_text())) if PAGE.exists() else {}
+
+
+def with_missing(page: dict[str, str]) -> dict[str, str]:
+    """The page with the kinds that it lacks, at its end; those that it has stay as they are."""
+    new = {kind_of(fact): msgspec.msgpack.encode(fact).hex() for fact in EXAMPLES}
+    return page | {kind: text for kind, text in new.items() if kind not in page}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(json.dumps(with_missing(recorded()), indent=1) + "\n")

@@ -1,0 +1,137 @@
+"""The simulated bus: messages that are lost, late, doubled, or cut off with their whole machine.
+
+`Network` is what lies between, `SimBus` one process's way to it; a dead process's subscriptions end with it. A listener handles its
+messages inside its own process, in the order of arrival, as `libs.common.bus_memory` does.
+"""
+
+import asyncio
+from typing import Final
+
+from libs.common.bus import Handler
+from libs.common.bus_memory import Subscription, matches
+from libs.common.errors import Unavailable
+from tests.sim.loop import Process
+from tests.sim.weather import Weather
+
+HOP_S: Final = 0.0003
+
+
+class SimSubscription(Subscription):
+    """Handles in the listener's process, whoever sent."""
+
+    def __init__(self, pattern: str, handler: Handler, process: Process, host: str) -> None:
+        super().__init__(pattern, handler)
+        self.process = process
+        self.host = host
+
+    def offer(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
+        self.waiting.append((subject, data, answer))
+        if self.task is None or self.task.done():
+            self.task = self.process.spawn(self._drain())
+
+
+class Network:
+    """Who listens, and which machines are cut off. `cut` maps a host to the virtual time at which it is joined again."""
+
+    def __init__(self, weather: Weather) -> None:
+        self.weather = weather
+        self.subscriptions: list[SimSubscription] = []
+        self.cut: dict[str, float] = {}
+        self._found: dict[str, list[SimSubscription]] = {}
+
+    def join(self, subscription: SimSubscription) -> None:
+        self.subscriptions.append(subscription)
+        self._found.clear()
+        subscription.process.at_death.append(lambda: self.leave(subscription))
+
+    def leave(self, subscription: SimSubscription) -> None:
+        if subscription in self.subscriptions:
+            self.subscriptions.remove(subscription)
+        self._found.clear()
+
+    def listeners(self, subject: str) -> list[SimSubscription]:
+        found = self._found.get(subject)
+        if found is None:
+            found = self._found[subject] = [s for s in self.subscriptions if matches(s.pattern, subject)]
+        return found
+
+    def passes(self, sender: str, listener: str, subject: str) -> bool:
+        """Whether a message gets through."""
+        now = asyncio.get_running_loop().time()
+        if sender != listener and (self.cut.get(sender, 0.0) > now or self.cut.get(listener, 0.0) > now):
+            return False
+        return not self.weather.hit("bus_lost", subject)
+
+    def delay_s(self, subject: str) -> float:
+        return self.weather.between(0.0, self.weather.rates.late_max_s) if self.weather.hit("bus_late", subject) else HOP_S
+
+
+class SimBus:
+    """See `libs.common.bus.Bus`. `host` is the machine that the process runs on."""
+
+    def __init__(self, network: Network, process: Process, host: str) -> None:
+        self.network = network
+        self.process = process
+        self.host = host
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        self.process.check()
+        for subscription in self.network.listeners(subject):
+            self._send(subscription, subject, data, None)
+
+    async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
+        self.process.check()
+        listeners = self.network.listeners(subject)
+        if not listeners:
+            await asyncio.sleep(HOP_S)
+            raise Unavailable(f"nobody listens on {subject}")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bytes] = loop.create_future()
+        timer = loop.call_later(timeout_s, _expire, answer, subject)
+        for subscription in listeners:
+            self._send(subscription, subject, data, answer)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    async def subscribe(self, subject: str, handler: Handler) -> None:
+        self.process.check()
+        self.network.join(SimSubscription(subject, self._answering(handler), self.process, self.host))
+
+    def _answering(self, handler: Handler) -> Handler:
+        """A dead or paused listener hears nothing more."""
+
+        async def handle(subject: str, data: bytes) -> bytes | None:
+            self.process.check()
+            return await handler(subject, data)
+
+        return handle
+
+    def _send(self, to: SimSubscription, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
+        copies = 2 if self.network.weather.hit("bus_twice", subject) else 1
+        for _ in range(copies):
+            if self.network.passes(self.host, to.host, subject):
+                reply = None if answer is None else self._way_back(to, subject, answer)
+                to.process.deliver(to.offer, subject, data, reply, delay_s=self.network.delay_s(subject))
+
+    def _way_back(self, to: SimSubscription, subject: str, answer: asyncio.Future[bytes]) -> asyncio.Future[bytes]:
+        """The listener's own future; its result travels back as a message does."""
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def travel(done: asyncio.Future[bytes]) -> None:
+            if not done.cancelled() and self.network.passes(to.host, self.host, subject):
+                self.process.deliver(_answer, answer, done.result(), delay_s=self.network.delay_s(subject))
+
+        reply.add_done_callback(travel)
+        return reply
+
+
+def _answer(answer: asyncio.Future[bytes], data: bytes) -> None:
+    if not answer.done():
+        answer.set_result(data)
+
+
+def _expire(answer: asyncio.Future[bytes], subject: str) -> None:
+    if not answer.done():
+        answer.set_exception(Unavailable(f"no answer on {subject} in time"))

@@ -1,0 +1,36 @@
+"""What must be true in every run, one file per rule. Each checker is asked at the moment when its rule could break.
+
+`before` and `after` see each fact as the log takes it (state before and after it), `began` each process of a job that begins to run,
+`finished` the end of the run. A checker says what is wrong by raising `Violation`.
+"""
+
+from typing import Final
+
+from tests.sim.checkers.at_most_one_attempt_alive import AtMostOneAttemptAlive
+from tests.sim.checkers.audit_chain_verifies import AuditChainVerifies
+from tests.sim.checkers.checker import Checker
+from tests.sim.checkers.epoch_never_falls import EpochNeverFalls
+from tests.sim.checkers.every_job_ends import EveryJobEnds
+from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
+from tests.sim.checkers.gpu_never_shared import GpuNeverShared
+from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
+from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
+from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
+from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
+from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
+from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
+
+ALL: Final[tuple[type[Checker], ...]] = (
+    AtMostOneAttemptAlive,
+    AuditChainVerifies,
+    EpochNeverFalls,
+    EveryJobEnds,
+    GangWholeOrNotAtAll,
+    GpuNeverShared,
+    NoAcknowledgedFactLost,
+    NoDecisionIgnored,
+    PlacedOnlyOnALiveNode,
+    QuotaNeverExceeded,
+    ReplayEqualsLive,
+    StartedOnlyWhenPlaced,
+)

@@ -1,0 +1,13 @@
+"""The archive holds the log's exact bytes, and its chain is the chain of the whole log."""
+
+from services.audit import chain
+from tests.sim.checkers.checker import Checker
+
+
+class AuditChainVerifies(Checker):
+    def finished(self) -> None:
+        archive, entries = self.world.archive, self.world.stream.entries
+        if archive.entries != entries:
+            self.fail(f"the archive holds {len(archive.entries)} commits that are not the log's {len(entries)}")
+        elif archive.links != chain.extend(None, entries):
+            self.fail("the archive's chain is not the log's")

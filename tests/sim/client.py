@@ -1,0 +1,35 @@
+"""The simulated gateway: it records what the users do, in time, and repeats what was not acknowledged when it died.
+
+Each start takes a fresh instance id, as a real gateway does; a repeated JobSubmitted of the same job changes nothing.
+"""
+
+import asyncio
+
+from libs.common import subjects
+from libs.common.clock import Clock
+from libs.common.log import Log
+from libs.common.writer import Writer
+from tests.sim.workload import Act
+
+
+class Client:
+    """`acked` outlives the process: the users know what was promised to them."""
+
+    def __init__(self, log: Log, clock: Clock, instance: str, acts: list[Act], acked: set[int]) -> None:
+        self.writer = Writer(log, clock, subjects.gateway(instance), lambda: 0)
+        self.acts = [act for act in acts if act.number not in acked]
+        self.acked = acked
+
+    async def run(self) -> None:
+        """Every act at its time; the answers are waited for beside it."""
+        await self.writer.attach()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.writer.run())
+            loop = asyncio.get_running_loop()
+            for act in self.acts:
+                await asyncio.sleep(max(0.0, act.at_s - loop.time()))
+                tasks.create_task(self._record(act))
+
+    async def _record(self, act: Act) -> None:
+        await self.writer.put(act.facts)
+        self.acked.add(act.number)

@@ -1,0 +1,113 @@
+"""What goes wrong by plan: which process, machine or way is hit when, and how badly. A pure function of the seed.
+
+Half of the seeds are swarm runs with some kinds of fault off, so that a rare pair of faults is not always drowned by a third. `calm` is
+the plan without any fault. `strike` in `world.py` carries a blow out.
+"""
+
+import random
+from typing import Final
+
+import msgspec
+
+from tests.sim.weather import Rates
+
+STORM_S: Final = 24.0
+BLOWS_MIN: Final = 5
+BLOWS_MAX: Final = 9
+SKEW_MAX_S: Final = 3_600.0
+
+KILL: Final = "kill"
+PAUSE: Final = "pause"
+STALL: Final = "log_stalls"
+CUT: Final = "cut_off"
+POWER_CUT: Final = "power_cut"
+REBOOT: Final = "reboot"
+DISK_LOST: Final = "disk_lost"
+AGENT_DEAD: Final = "agent_dead"
+CLOCK_STEP: Final = "clock_step"
+SECOND: Final = "second_scheduler"
+KINDS: Final = (KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, POWER_CUT, REBOOT, DISK_LOST, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND)
+
+RATES: Final = {
+    "append_refused": 0.02,
+    "append_unknown_stored": 0.02,
+    "append_unknown_lost": 0.02,
+    "append_late": 0.01,
+    "append_twice": 0.05,
+    "kill_before_store": 0.004,
+    "kill_after_store": 0.004,
+    "log_silent": 0.05,
+    "read_lag": 0.02,
+    "bus_lost": 0.05,
+    "bus_late": 0.03,
+    "bus_twice": 0.05,
+    "launch_slow": 0.1,
+}
+
+
+class Blow(msgspec.Struct, frozen=True, order=True):
+    """At a virtual time, something happens to a target for a while."""
+
+    at_s: float
+    kind: str
+    target: str
+    length_s: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that is foreseen for one run."""
+
+    seed: int
+    rates: Rates
+    blows: tuple[Blow, ...]
+    storm_s: float
+    skew_max_s: float
+    nodes: tuple[int, ...]
+
+
+def plan(seed: int) -> Plan:
+    """The cluster (GPUs per node) and its misfortunes."""
+    dice = random.Random(f"plan {seed}")
+    nodes = tuple(dice.choice((2, 2, 4)) for _ in range(dice.randint(4, 6)))
+    off = set_off(dice) if dice.random() < 0.5 else ()
+    rates = Rates(**{name: rate * dice.choice((0.5, 1.0, 2.0)) for name, rate in RATES.items() if name not in off})
+    kinds = [kind for kind in KINDS if kind not in off] or [KILL]
+    blows = tuple(sorted(_blow(dice, dice.choice(kinds), len(nodes)) for _ in range(dice.randint(BLOWS_MIN, BLOWS_MAX))))
+    return Plan(seed, rates, blows, STORM_S, dice.choice((0.0, 2.0, SKEW_MAX_S)), nodes)
+
+
+def calm(seed: int) -> Plan:
+    """The same cluster without a fault."""
+    stormy = plan(seed)
+    return Plan(seed, Rates(), (), 0.0, 0.0, stormy.nodes)
+
+
+def set_off(dice: random.Random) -> tuple[str, ...]:
+    """The kinds that a swarm run does without."""
+    names = sorted({*RATES, *KINDS})
+    return tuple(dice.sample(names, dice.randint(3, len(names) - 4)))
+
+
+def _blow(dice: random.Random, kind: str, nodes: int) -> Blow:
+    at_s = dice.uniform(1.0, STORM_S - 2.0)
+    node = f"n{dice.randrange(nodes)}"
+    process = dice.choice(("scheduler-a", "scheduler-a", "scheduler-b", "quota", "gateway", "audit", f"agent-{node}"))
+    match kind:
+        case "kill":
+            return Blow(at_s, kind, process, dice.choice((0.05, 1.0, 4.0)))
+        case "pause":
+            return Blow(at_s, kind, process, dice.choice((0.5, 2.0, 9.0, 12.0)))
+        case "log_stalls":
+            return Blow(at_s, kind, "log", dice.choice((1.0, 4.0, 9.0)))
+        case "cut_off":
+            return Blow(at_s, kind, dice.choice((node, node, "control")), dice.choice((1.0, 5.0, 9.0, 12.0)))
+        case "power_cut" | "disk_lost":
+            return Blow(at_s, kind, node, dice.choice((4.0, 12.0)))
+        case "reboot":
+            return Blow(at_s, kind, node, dice.choice((0.5, 2.0, 4.0)))
+        case "agent_dead":
+            return Blow(at_s, kind, f"agent-{node}", dice.choice((2.0, 6.0, 9.0, 13.0)))
+        case "clock_step":
+            return Blow(at_s, kind, process, dice.uniform(-SKEW_MAX_S, SKEW_MAX_S))
+        case _:
+            return Blow(at_s, kind, "scheduler-b", dice.choice((0.5, 3.0)))

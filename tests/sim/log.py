@@ -1,0 +1,138 @@
+"""The simulated log: `MemoryStream` as the one store, and each process's own faulty way to it.
+
+A kill between decide and append, an answer that is lost, an append that arrives long after its writer gave it up, a spurious refusal,
+a reader that lags: the faults are drawn from `weather.py`. Rule: the stream itself never lies; only the ways to it do.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from libs.common.errors import Corrupt, Unavailable
+from libs.common.log import AppendRefused, AppendUnknown, Entry
+from libs.common.log_memory import BATCH_MAX, MemoryStream
+from tests.sim.loop import Process
+from tests.sim.weather import Weather
+
+HOP_S: Final = 0.0004
+ANSWER_TIMEOUT_S: Final = 0.8
+IDLE_S: Final = 0.5
+LAGGING_BATCH_MAX: Final = 3
+
+
+class SimStream(MemoryStream):
+    """Tells the observer of each new entry at the moment of its storing, and wakes the readers that are caught up."""
+
+    def __init__(self, observe: Callable[[Entry], None]) -> None:
+        super().__init__()
+        self.observe = observe
+        self.waiters: list[tuple[Process, asyncio.Future[None]]] = []
+
+    def store(self, subject: str, data: bytes, expected: int) -> int:
+        before = len(self.entries)
+        seq = super().store(subject, data, expected)
+        if len(self.entries) > before:
+            self.observe(self.entries[-1])
+            waiters, self.waiters = self.waiters, []
+            for process, future in waiters:
+                process.deliver(_resolve, future)
+        return seq
+
+
+class SimLog:
+    """One process's handle, dead when the process is. `acked` holds what the log told this process that it stored."""
+
+    def __init__(self, stream: SimStream, process: Process, weather: Weather, acked: list[tuple[int, str, bytes]]) -> None:
+        self.stream = stream
+        self.process = process
+        self.weather = weather
+        self.acked = acked
+        self.stalled_until = 0.0
+
+    async def append(self, subject: str, data: bytes, expected: int) -> int:
+        await self._hop()
+        await self._append_fault(subject, data, expected)
+        seq = self.stream.store(subject, data, expected)
+        if self.weather.hit("append_twice", subject):
+            assert self.stream.store(subject, data, expected) == seq
+        if self.weather.hit("kill_after_store", subject):
+            self.process.kill()
+        await self._hop()
+        if self.weather.hit("append_unknown_stored", subject):
+            await self._no_answer(subject)
+        self.acked.append((seq, subject, data))
+        return seq
+
+    async def last(self, subject: str) -> Entry | None:
+        await self._hop()
+        if self.weather.hit("log_silent", subject):
+            await asyncio.sleep(ANSWER_TIMEOUT_S)
+            raise Unavailable(f"the log did not answer about {subject}")
+        return self.stream.last_by_subject.get(subject)
+
+    async def get(self, seq: int) -> Entry | None:
+        await self._hop()
+        return self.stream.entries[seq - 1] if 0 < seq <= len(self.stream.entries) else None
+
+    async def bounds(self) -> tuple[int, int]:
+        await self._hop()
+        return 1, len(self.stream.entries)
+
+    async def read(self, after: int) -> AsyncIterator[list[Entry]]:
+        if after > len(self.stream.entries):
+            raise Corrupt(f"the log ends at {len(self.stream.entries)}, before {after}")
+        while True:
+            lagging = self.weather.hit("read_lag", self.process.name)
+            await self._hop(self.weather.between(0.05, self.weather.rates.lag_max_s) if lagging else HOP_S)
+            batch = self.stream.entries[after : after + (LAGGING_BATCH_MAX if lagging else BATCH_MAX)]
+            after += len(batch)
+            yield batch
+            if after == len(self.stream.entries):
+                await self._growth()
+
+    async def _append_fault(self, subject: str, data: bytes, expected: int) -> None:
+        weather = self.weather
+        if weather.hit("append_refused", subject):
+            raise AppendRefused("spurious")
+        if weather.hit("kill_before_store", subject):
+            self.process.kill()
+            self.process.check()
+        if weather.hit("append_unknown_lost", subject):
+            await self._no_answer(subject)
+        if weather.hit("append_late", subject):
+            delay_s = weather.between(0.0, weather.rates.late_max_s)
+            asyncio.get_running_loop().call_later(delay_s, self._store_late, subject, data, expected)
+            await self._no_answer(subject)
+
+    def _store_late(self, subject: str, data: bytes, expected: int) -> None:
+        """The message was on its way when its sender gave it up, or died."""
+        try:
+            self.stream.store(subject, data, expected)
+        except AppendRefused:
+            self.weather.tell("late_append_refused", subject)
+
+    async def _no_answer(self, subject: str) -> None:
+        await asyncio.sleep(ANSWER_TIMEOUT_S)
+        raise AppendUnknown(f"no answer for {subject}")
+
+    async def _hop(self, delay_s: float = HOP_S) -> None:
+        """The way to the server or back; a stream election makes it long."""
+        self.process.check()
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(max(delay_s, self.stalled_until - now))
+        self.process.check()
+
+    async def _growth(self) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self.stream.waiters.append((self.process, future))
+        timer = loop.call_later(IDLE_S, _resolve, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,94 @@
+"""What the users of one run do: jobs of every kind, cancels, tenants with limits that change. A pure function of the seed.
+
+Every job can end: none asks for more than the cluster or its tenant's lowest limit holds.
+"""
+
+import random
+from typing import Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common.model import JobId, JobSpec, TenantId
+from tests.sim.nodes import Behaviour
+
+JOBS_MIN: Final = 20
+JOBS_MAX: Final = 28
+SUBMIT_WITHIN_S: Final = 14.0
+SHARES: Final = (25, 30, 50, 60)
+
+
+class Act(msgspec.Struct, frozen=True, order=True):
+    """At a virtual time the gateway records facts, in one commit."""
+
+    at_s: float
+    number: int
+    facts: tuple[f.AnyFact, ...]
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """The cluster that the jobs are cut for: what it holds of GPUs, node by node."""
+
+    gpus: tuple[int, ...]
+
+    @property
+    def limit_min(self) -> int:
+        """Hundredths of a GPU that the largest job may ask for."""
+        return 400
+
+
+def workload(seed: int, shape: Shape) -> list[Act]:
+    """In order of time."""
+    dice = random.Random(f"workload {seed}")
+    acts = [(0.0, _tenants(dice, shape, True))]
+    acts += [(dice.uniform(2.0, SUBMIT_WITHIN_S), _tenants(dice, shape, False)) for _ in range(dice.randint(0, 3))]
+    for number in range(dice.randint(JOBS_MIN, JOBS_MAX)):
+        at_s = dice.choice((0.1, 0.1, dice.uniform(0.1, SUBMIT_WITHIN_S)))
+        job_id = JobId(f"job-{number}")
+        tenant = TenantId(dice.choice(("red", "blue", "default")))
+        acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=_spec(dice, shape), tenant=tenant, user="u"),)))
+        if dice.random() < 0.15:
+            acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
+    ordered = sorted((at_s, index) for index, (at_s, _) in enumerate(acts))
+    return [Act(at_s, number, acts[index][1]) for number, (at_s, index) in enumerate(ordered)]
+
+
+def _tenants(dice: random.Random, shape: Shape, first: bool) -> tuple[f.AnyFact, ...]:
+    limits = {"red": (shape.limit_min, 600, 900), "blue": (shape.limit_min, 500, 0)}
+    names = list(limits) if first else [dice.choice(list(limits))]
+    return tuple(f.TenantSet(tenant=TenantId(name), max_gpu_share=dice.choice(limits[name])) for name in names)
+
+
+def _spec(dice: random.Random, shape: Shape) -> JobSpec:
+    """A gang over several nodes, a fraction of a device, or some whole ones."""
+    kind = dice.random()
+    nodes, gpus, share = 1, dice.choice((1, 1, 2)), 100
+    if kind < 0.3:
+        nodes = dice.choice((2, 2, 3))
+        gpus = 1 if nodes == 3 else dice.choice((1, 2))
+    elif kind < 0.6:
+        gpus, share = 1, dice.choice(SHARES)
+    assert nodes * gpus * share <= shape.limit_min
+    behaviour = _behaviour(dice)
+    slow = behaviour.duration_ms > 5_000
+    return JobSpec(
+        command=behaviour.command(),
+        nodes=nodes,
+        gpus=gpus,
+        gpu_share=share,
+        priority=dice.choice((10, 50, 50, 90)),
+        time_limit_s=4 if slow and dice.random() < 0.4 else 0,
+        start_s=dice.choice((10, 30)),
+        grace_s=dice.choice((0, 1, 3)),
+        retries=dice.choice((0, 0, 1, 2)),
+        requeue=dice.random() < 0.8,
+    )
+
+
+def _behaviour(dice: random.Random) -> Behaviour:
+    duration_ms = int(1e3 * dice.choice((dice.uniform(0.02, 1.0), dice.uniform(1.0, 4.0), dice.uniform(4.0, 9.0))))
+    return Behaviour(duration_ms, dice.choice((0, 0, 0, 0, 1, 7)), dice.random() < 0.25)
+
+
+def _cancel(dice: random.Random, job_id: JobId) -> f.CancelRequested:
+    return f.CancelRequested(job_id=job_id, signal=dice.choice((15, 15, 9)), grace_s=dice.choice((0, 1, 2)), user="u")

@@ -1,0 +1,399 @@
+"""One run: the real services and the real shell on a virtual loop, over a faulty log, bus and machines, watched by the checkers.
+
+`simulate(plan)` is the whole of it, and a pure function of its plan. A service that ends by anything but a known error (MusterError) is a
+violation too: a bug that its supervisor would hide by starting it again.
+"""
+
+import asyncio
+import gc
+import hashlib
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import fold
+from libs.common.cluster import Cluster, live_jobs
+from libs.common.errors import Corrupt, MusterError, TooNew, Unavailable
+from libs.common.log import Entry
+from libs.common.model import GpuHold
+from libs.common.settings import Settings
+from services.quota.service import Quota
+from services.scheduler.service import Scheduler
+from tests.sim import faults
+from tests.sim.auditor import Archive, Auditor
+from tests.sim.bus import Network, SimBus
+from tests.sim.client import Client
+from tests.sim.clock import SimClock
+from tests.sim.faults import Blow, Plan
+from tests.sim.log import SimLog, SimStream
+from tests.sim.loop import Process, Stuck, VirtualLoop
+from tests.sim.loop import run as run_loop
+from tests.sim.nodes import Machine
+from tests.sim.standin import StandInAgent
+from tests.sim.truth import Running, Truth
+from tests.sim.weather import Weather
+from tests.sim.workload import Shape, workload
+
+# Virtual seconds after the storm within which every job must have ended.
+CALM_MAX_S: Final = 120.0
+QUIET_MAX_S: Final = 20.0
+LOOK_EVERY_S: Final = 0.25
+RESTART_S: Final = 0.3
+SETTINGS: Final = Settings(heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, cluster_id="simulated")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A broken rule."""
+
+    checker: str
+    message: str
+    at_s: float
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a run leaves: its digest is over every byte of the log."""
+
+    seed: int
+    found: Found | None
+    digest: str
+    commits: int
+    facts: int
+    virtual_s: float
+    ends: dict[str, int]
+    faults: dict[str, int]
+    story: list[tuple[float, str]]
+    tail: list[str]
+
+
+class Slot:
+    """A place where a process runs again and again, as a service manager would keep it."""
+
+    def __init__(self, world: "World", name: str, host: str, start: Callable[["Slot"], Coroutine[Any, Any, None]]) -> None:
+        self.world = world
+        self.name = name
+        self.host = host
+        self.start = start
+        self.process = Process(name)
+        self.process.alive = False
+        self.service: Any = None
+        self.held_until = 0.0
+        self.starts = 0
+        self.log: SimLog | None = None
+        self.clock = SimClock(world.loop, world.skew())
+
+    async def keep(self) -> None:
+        """Start it, wait for its end, wait as long as the fault says, and again."""
+        while True:
+            while self.held_until > self.world.loop.now or not self.world.host_up(self.host):
+                await asyncio.sleep(max(0.05, min(0.5, self.held_until - self.world.loop.now)))
+            self.starts += 1
+            self.process, self.service = Process(f"{self.name}#{self.starts}"), None
+            task = self.process.spawn(self.start(self))
+            await asyncio.wait([task])
+            self._ended(task)
+            self.process.kill()
+            self.held_until = max(self.held_until, self.world.loop.now + RESTART_S)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or not self.process.alive:
+            return
+        error = task.exception()
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, MusterError) and not isinstance(error, Corrupt | TooNew):
+            self.world.weather.tell("stood_down", f"{self.name}: {error}")
+        else:
+            self.world.violate("no_service_dies_of_a_bug", f"{self.name}: {error!r}", error)
+
+    def strike(self, length_s: float) -> None:
+        """kill -9, and not started again for a while."""
+        self.held_until = max(self.held_until, self.world.loop.now + length_s)
+        self.process.kill()
+
+    def open_log(self) -> SimLog:
+        self.log = SimLog(self.world.stream, self.process, self.world.weather, self.world.acked)
+        self.log.stalled_until = self.world.stalled_until
+        return self.log
+
+    def open_bus(self) -> SimBus:
+        return SimBus(self.world.network, self.process, self.host)
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(self, loop: VirtualLoop, plan: Plan, checkers: tuple[type, ...]) -> None:
+        self.loop = loop
+        self.plan = plan
+        self.weather = Weather(plan.seed, plan.rates)
+        self.weather.now = lambda: loop.now
+        self.weather.stormy = plan.storm_s > 0
+        self.dice = random.Random(f"world {plan.seed}")
+        self.stream = SimStream(self._stored)
+        self.stalled_until = 0.0
+        self.network = Network(self.weather)
+        self.truth = Truth()
+        self.archive = Archive()
+        self.reference = Cluster()
+        self.placements: dict[tuple[str, int], f.JobPlaced] = {}
+        self.acked: list[tuple[int, str, bytes]] = []
+        self.acts = workload(plan.seed, Shape(plan.nodes))
+        self.acts_acked: set[int] = set()
+        self.disks_lost: dict[str, None] = {}
+        self.found: Found | None = None
+        self.cause: BaseException | None = None
+        self.machines = {f"n{index}": self._machine(f"n{index}", gpus) for index, gpus in enumerate(plan.nodes)}
+        self.checkers = [checker(self) for checker in checkers]
+        self.truth.watchers.append(self._began)
+        self.slots = self._slots()
+
+    # -- the parts ----------------------------------------------------------------------------------------------
+
+    def _machine(self, node_id: str, gpus: int) -> Machine:
+        machine = Machine(self.loop, node_id, gpus, self.truth, self.weather, self.plan.seed)
+        machine.held_by = self._holds
+        machine.power_on(self.skew())
+        return machine
+
+    def _slots(self) -> dict[str, Slot]:
+        slots = [Slot(self, name, "control", self._scheduler) for name in ("scheduler-a", "scheduler-b")]
+        slots += [Slot(self, "quota", "control", self._quota), Slot(self, "gateway", "control", self._gateway)]
+        slots += [Slot(self, "audit", "control", self._audit)]
+        slots += [Slot(self, f"agent-{node_id}", node_id, self._agent) for node_id in self.machines]
+        return {slot.name: slot for slot in slots}
+
+    async def _scheduler(self, slot: Slot) -> None:
+        settings = msgspec.structs.replace(SETTINGS, instance=slot.name)
+        scheduler = Scheduler(slot.open_log(), slot.open_bus(), slot.clock, settings, SimLeadership(slot))
+        slot.service = scheduler
+        await scheduler.run(asyncio.Event())
+
+    async def _quota(self, slot: Slot) -> None:
+        slot.service = Quota(slot.open_log(), slot.clock, SETTINGS)
+        await slot.service.run(asyncio.Event())
+
+    async def _gateway(self, slot: Slot) -> None:
+        slot.service = Client(slot.open_log(), slot.clock, f"g{slot.starts}", self.acts, self.acts_acked)
+        await slot.service.run()
+
+    async def _audit(self, slot: Slot) -> None:
+        await Auditor(slot.open_log(), self.archive).run()
+
+    async def _agent(self, slot: Slot) -> None:
+        machine = self.machines[slot.host]
+        slot.clock = machine.clock
+        slot.service = StandInAgent(machine, slot.process, slot.open_log(), slot.open_bus())
+        await slot.service.run()
+
+    def skew(self) -> float:
+        return self.dice.uniform(-self.plan.skew_max_s, self.plan.skew_max_s)
+
+    def host_up(self, host: str) -> bool:
+        return host not in self.machines or self.machines[host].up
+
+    def live_states(self) -> list[tuple[str, Cluster]]:
+        """The folds of the services that lead or serve now."""
+        found: list[tuple[str, Cluster]] = []
+        for name, slot in self.slots.items():
+            if isinstance(slot.service, Scheduler) and slot.process.alive and slot.service.state.epoch == self.reference.epoch:
+                found += [(f"{name} (ahead)", slot.service.state.cluster), (f"{name} (acknowledged)", slot.service.acked)]
+        return found
+
+    # -- what is watched ----------------------------------------------------------------------------------------
+
+    def violate(self, checker: str, message: str, cause: BaseException | None = None) -> None:
+        """The first broken rule ends the run."""
+        if self.found is None:
+            self.found = Found(checker, message, self.loop.now)
+            self.cause = cause
+
+    def _stored(self, entry: Entry) -> None:
+        """The reference fold, fact by fact, at the moment of storing."""
+        commit = f.decode(entry.data)
+        cluster = self.reference
+        try:
+            fold.check_place(cluster, entry.seq, entry.subject, commit)
+        except Corrupt as error:
+            self.violate("commits_are_numbered", str(error))
+        stamp = fold.enter(cluster, entry.seq, entry.subject, commit)
+        for fact in commit.facts:
+            for checker in self.checkers:
+                checker.before(cluster, fact, stamp, commit)
+            change = fold.apply(cluster, fact, stamp)
+            if isinstance(fact, f.JobPlaced):
+                self.placements.setdefault((fact.job_id, fact.attempt), fact)
+            for checker in self.checkers:
+                checker.after(cluster, fact, stamp, commit, change)
+
+    def _began(self, running: Running) -> None:
+        for checker in self.checkers:
+            checker.began(running)
+
+    def _holds(self, job_id: str, attempt: int, node_id: str) -> tuple[GpuHold, ...]:
+        placed = self.placements.get((job_id, attempt))
+        members = placed.members if placed is not None else ()
+        return next((member.gpus for member in members if member.node_id == node_id), ())
+
+    # -- the run ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Storm, calm, end."""
+        self.loop.set_exception_handler(self._unhandled)
+        keepers = [self.loop.create_task(slot.keep()) for slot in self.slots.values()]
+        for blow in self.plan.blows:
+            self.loop.call_at(blow.at_s, self.strike, blow)
+        await self._until(lambda: self.loop.now >= self.plan.storm_s, self.plan.storm_s + 1.0)
+        self.clear()
+        await self._until(self._all_ended, self.plan.storm_s + CALM_MAX_S)
+        await self._until(self._quiet, self.loop.now + QUIET_MAX_S)
+        for checker in self.checkers:
+            if self.found is None:
+                checker.finished()
+        for slot in self.slots.values():
+            slot.process.kill()
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.wait(keepers)
+
+    async def _until(self, done: Callable[[], bool], limit_s: float) -> None:
+        while self.found is None and self.loop.now < limit_s and not done():
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _all_ended(self) -> bool:
+        if len(self.acts_acked) < len(self.acts):
+            return False
+        return next(live_jobs(self.reference), None) is None and not self.truth.living()
+
+    def _quiet(self) -> bool:
+        """All has been read, nothing is in flight, every node is back."""
+        if any(not node.usable for node in self.reference.nodes.values()) or len(self.archive.entries) < len(self.stream.entries):
+            return False
+        states = self.live_states()
+        return bool(states) and all(cluster.seq == self.reference.seq for _, cluster in states)
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and not isinstance(error, MusterError):
+            self.violate("no_service_dies_of_a_bug", f"{context.get('message')}: {error!r}", error)
+
+    # -- what goes wrong ----------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """The storm is over: everything is joined, powered and started again."""
+        self.weather.stormy = False
+        self.network.cut.clear()
+        self.stall(0.0)
+        for slot in self.slots.values():
+            slot.held_until = min(slot.held_until, self.loop.now)
+        for machine in self.machines.values():
+            if not machine.up:
+                machine.power_on(self.skew())
+
+    def stall(self, length_s: float) -> None:
+        self.stalled_until = self.loop.now + length_s
+        for slot in self.slots.values():
+            if slot.log is not None:
+                slot.log.stalled_until = self.stalled_until
+
+    def strike(self, blow: Blow) -> None:
+        """Carry one planned fault out."""
+        self.weather.tell(blow.kind, f"{blow.target} {blow.length_s:.2f} s")
+        match blow.kind:
+            case faults.KILL | faults.AGENT_DEAD:
+                self.slots[blow.target].strike(blow.length_s)
+            case faults.PAUSE:
+                self.slots[blow.target].process.pause(blow.length_s)
+            case faults.STALL:
+                self.stall(blow.length_s)
+            case faults.CUT:
+                self.network.cut[blow.target] = self.loop.now + blow.length_s
+            case faults.CLOCK_STEP:
+                self.slots[blow.target].clock.skew_s = blow.length_s
+            case faults.SECOND:
+                self._second_scheduler(blow)
+            case _:
+                self._power_cut(blow)
+
+    def _second_scheduler(self, blow: Blow) -> None:
+        """The leader is paused past its term, so that the standby takes over, and then wakes up as if nothing had been."""
+        for slot in self.slots.values():
+            if isinstance(slot.service, Scheduler) and slot.process.alive and slot.service.state.epoch == self.reference.epoch:
+                slot.process.pause(SETTINGS.term_ms / 1e3 + blow.length_s)
+
+    def _power_cut(self, blow: Blow) -> None:
+        machine = self.machines[blow.target]
+        if not machine.up:
+            return
+        self.slots[f"agent-{blow.target}"].process.kill()
+        machine.power_off(blow.kind == faults.DISK_LOST)
+        if blow.kind == faults.DISK_LOST:
+            self.disks_lost[blow.target] = None
+        self.loop.call_later(blow.length_s, self._power_on, machine)
+
+    def _power_on(self, machine: Machine) -> None:
+        if not machine.up:
+            machine.power_on(self.skew())
+
+
+class SimLeadership:
+    """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+
+    async def renew(self, instance: str) -> None:
+        stalled = self.slot.world.stalled_until > self.slot.world.loop.now
+        await asyncio.sleep(0.001)
+        self.slot.process.check()
+        if stalled or self.slot.world.weather.hit("log_silent", "leadership"):
+            raise Unavailable("no quorum")
+
+
+def simulate(plan: Plan, checkers: tuple[type, ...] | None = None) -> Result:
+    """One run from its plan to its result."""
+    from tests.sim.checkers import ALL
+
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    try:
+        world, _ = run_loop(_run(plan, ALL if checkers is None else checkers))
+    finally:
+        gc.enable()
+        logging.disable(logging.NOTSET)
+    return _result(world)
+
+
+async def _run(plan: Plan, checkers: tuple[type, ...]) -> World:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    world = World(loop, plan, checkers)
+    try:
+        await world.run()
+    except Stuck as error:
+        world.violate("time_passes", str(error))
+    return world
+
+
+def _result(world: World) -> Result:
+    digest = hashlib.sha256()
+    for entry in world.stream.entries:
+        digest.update(b"%d %b %d " % (entry.seq, entry.subject.encode(), len(entry.data)) + entry.data)
+    ends: dict[str, int] = {}
+    for job in world.reference.jobs.values():
+        ends[job.state] = ends.get(job.state, 0) + 1
+    return Result(
+        seed=world.plan.seed,
+        found=world.found,
+        digest=digest.hexdigest(),
+        commits=len(world.stream.entries),
+        facts=world.reference.facts,
+        virtual_s=world.loop.now,
+        ends=ends,
+        faults=dict(sorted(world.weather.counts.items())),
+        story=world.weather.story,
+        tail=[],
+    )

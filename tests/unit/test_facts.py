@@ -1,0 +1,143 @@
+"""Facts on the wire: what is read back, what is refused, and what the golden examples hold for ever."""
+
+import msgspec
+import pytest
+
+from libs.common import facts as f
+from libs.common.errors import Corrupt, Refused, TooNew
+from libs.common.facts import KINDS, VERSION, Commit, Unknown, decode, encode
+from libs.common.model import JobId, JobSpec
+from tests.golden.examples import EXAMPLES, recorded, with_missing
+
+ADMITTED = f.JobAdmitted(job_id=JobId("j"))
+
+
+def commit(*facts: f.AnyFact | Unknown) -> Commit:
+    return Commit(VERSION, VERSION, "facts.quota", 3, 0, 1_700_000_000_000_000_000, 41, facts)
+
+
+def raw(facts: object, min_reader: int = VERSION) -> bytes:
+    """A commit as another version, or nobody, would write it."""
+    return msgspec.msgpack.encode([VERSION + 1, min_reader, "facts.quota", 1, 0, 5, 0, facts])
+
+
+def of_size(size: int) -> f.JobRejected:
+    empty = len(msgspec.msgpack.encode(f.JobRejected(job_id=JobId("j"), reason="x" * 65_000))) - 65_000
+    return f.JobRejected(job_id=JobId("j"), reason="x" * (size - empty))
+
+
+def test_a_commit_reads_back_as_it_was_written() -> None:
+    whole = commit(*EXAMPLES)
+    assert decode(encode(whole)) == whole
+
+
+def test_the_same_commit_has_the_same_bytes() -> None:
+    assert encode(commit(*EXAMPLES)) == encode(decode(encode(commit(*EXAMPLES))))
+
+
+@pytest.mark.parametrize("fact", EXAMPLES, ids=f.kind_of)
+def test_a_golden_example_decodes_to_what_was_recorded(fact: f.AnyFact) -> None:
+    assert msgspec.msgpack.decode(bytes.fromhex(recorded()[f.kind_of(fact)]), type=f.AnyFact) == fact
+
+
+def test_every_kind_has_one_golden_example() -> None:
+    assert sorted(recorded()) == sorted(KINDS) == sorted(f.kind_of(fact) for fact in EXAMPLES)
+
+
+def test_adding_missing_examples_changes_none_that_is_there() -> None:
+    old = {"job.admitted": "00", "gone.kind": "01"}
+    assert {kind: text for kind, text in with_missing(old).items() if kind in old} == old
+    assert with_missing(recorded()) == recorded()
+
+
+def test_an_example_sets_every_field_to_other_than_its_default() -> None:
+    for fact in EXAMPLES:
+        for field in msgspec.structs.fields(fact):
+            known = field.default if field.default is not msgspec.NODEFAULT else None
+            assert getattr(fact, field.name) != known or f"{f.kind_of(fact)}.{field.name}" in LEFT_AT_DEFAULT
+
+
+# Fields whose default is what a right writer says nearly always, or whose None is the case to hold.
+LEFT_AT_DEFAULT = ("node.lost.reason", "job.finished.exit_code")
+
+
+def test_a_fact_without_the_fields_that_came_later_gets_their_defaults() -> None:
+    early = raw([{"kind": "job.submitted", "job_id": "j", "spec": {"command": ["true"]}}])
+    assert decode(early).facts == (f.JobSubmitted(job_id=JobId("j"), spec=JobSpec(command=("true",))),)
+
+
+def test_a_field_of_a_later_version_is_skipped() -> None:
+    assert decode(raw([{"kind": "job.admitted", "job_id": "j", "later": [1]}])).facts == (ADMITTED,)
+
+
+def test_a_kind_of_a_later_version_is_kept_as_bytes_beside_the_known_ones() -> None:
+    later = {"kind": "job.dreamt", "of": "sheep"}
+    known, unknown = decode(raw([{"kind": "job.admitted", "job_id": "j"}, later])).facts
+    assert known == ADMITTED
+    assert unknown == Unknown(name="job.dreamt", raw=msgspec.msgpack.encode(later))
+    assert f.kind_of(unknown) == "job.dreamt"
+
+
+@pytest.mark.parametrize("facts", [[], [{"kind": "job.admitted", "job_id": "j"}], [{"kind": "job.dreamt"}]])
+def test_a_commit_that_needs_a_later_reader_stops_this_one(facts: object) -> None:
+    with pytest.raises(TooNew, match=f"needs reader version {VERSION + 1}, this is version {VERSION}: upgrade"):
+        decode(raw(facts, min_reader=VERSION + 1))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"not a commit",
+        encode(commit(ADMITTED))[:-1],
+        encode(commit(ADMITTED)) + b"\x00",
+        msgspec.msgpack.encode([1, 2]),
+        msgspec.msgpack.encode({"facts": []}),
+        raw("no list"),
+        raw(5),
+        raw([])[:-1],
+        encode(commit(ADMITTED)).replace(b"facts.quota", b"facts.quot\xff"),
+    ],
+)
+def test_bytes_that_are_no_commit_are_corrupt(data: bytes) -> None:
+    with pytest.raises(Corrupt, match="not a commit"):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("fact", "name"),
+    [
+        ("no map", "?"),
+        ({"job_id": "without a kind"}, "?"),
+        ({"kind": 5}, "?"),
+        ({"kind": "job.admitted"}, "job.admitted"),
+        ({"kind": "job.admitted", "job_id": 7}, "job.admitted"),
+        ({"kind": "job.admitted", "job_id": b"\xff"}, "job.admitted"),
+    ],
+)
+def test_a_fact_that_is_not_what_its_kind_must_be_is_skipped_and_hides_no_other(fact: object, name: str) -> None:
+    unread, read = decode(raw([fact, {"kind": "job.admitted", "job_id": "j"}])).facts
+    assert (f.kind_of(unread), type(unread), read) == (name, Unknown, ADMITTED)
+
+
+def test_a_text_that_is_no_unicode_is_skipped_too() -> None:
+    data = encode(commit(f.JobAdmitted(job_id=JobId("j\x7f")), ADMITTED)).replace(b"j\x7f", b"j\xff")
+    assert [f.kind_of(fact) for fact in decode(data).facts] == ["job.admitted"] * 2
+
+
+def test_a_fact_of_just_the_bound_is_accepted_and_one_more_byte_is_refused() -> None:
+    f.check_fact_size(of_size(f.FACT_BYTES_MAX))
+    with pytest.raises(Refused, match=r"job\.rejected of 65537 bytes is over the bound of 65536"):
+        f.check_fact_size(of_size(f.FACT_BYTES_MAX + 1))
+
+
+def test_a_commit_over_its_bound_is_refused() -> None:
+    encode(commit(*[of_size(f.FACT_BYTES_MAX)] * 7))
+    with pytest.raises(Refused, match="over the log's bound of 524288"):
+        encode(commit(*[of_size(f.FACT_BYTES_MAX)] * 8))
+
+
+def test_no_kind_is_named_twice_and_each_is_a_dotted_word() -> None:
+    assert len(KINDS) == len(f.AnyFact.__args__)
+    assert [kind for kind in KINDS if kind.count(".") != 1 or kind != kind.lower()] == []

@@ -1,0 +1,199 @@
+"""The scheduler's rules: each acts, refuses, and stays quiet."""
+
+from collections.abc import Sequence
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact
+from libs.common.model import JobId, NodeId, TenantId
+from services.scheduler.decide import decide
+from services.scheduler.state import State
+from tests.given import SECOND_NS, ended, finished, given, member, placed, registered, released, started, tell, waiting
+
+
+def decisions(state: State, now_s: float = 1, silent: Sequence[tuple[NodeId, int]] = ()) -> list[AnyFact]:
+    """All that the rules say, each decision folded before the next is asked."""
+    said: list[AnyFact] = []
+    for _ in range(100):
+        facts = decide(state, int(now_s * SECOND_NS), silent)
+        if not facts:
+            return said
+        said.extend(facts)
+        state.apply_own(facts, int(now_s * SECOND_NS))
+    raise AssertionError(f"it never ends: {said[-3:]}")
+
+
+def test_an_admitted_job_is_queued_and_placed_at_once() -> None:
+    state = given(registered("a"), waiting("j", gpus=2)[:2])
+    assert decisions(state) == [f.JobQueued(job_id=JobId("j")), placed("j", member("a", 0, 1))]
+
+
+def test_a_job_that_was_not_admitted_is_left_alone() -> None:
+    assert decisions(given(registered("a"), waiting("j")[:1])) == []
+
+
+def test_nothing_is_decided_outside_of_the_own_term() -> None:
+    state = given(registered("a"), waiting("j"))
+    state.epoch = 7
+    assert decisions(state) == []
+    state.epoch = 0
+    assert decisions(state) == []
+
+
+def test_a_gang_is_placed_whole_or_not_at_all() -> None:
+    both = given(registered("a"), registered("b"), waiting("j", nodes=2, gpus=3))
+    assert decisions(both) == [placed("j", member("a", 0, 1, 2), member("b", 0, 1, 2, rank=1))]
+    one = given(registered("a"), registered("b"), waiting("i", gpus=2), placed("i", member("b", 0, 1)), waiting("j", nodes=2, gpus=3))
+    assert decisions(one) == []
+
+
+def test_the_tightest_node_is_taken() -> None:
+    state = given(registered("a"), registered("b"), waiting("i", gpus=3), placed("i", member("b", 0, 1, 2)), waiting("j"))
+    assert decisions(state) == [placed("j", member("b", 3), port=29_501)]
+
+
+def test_shares_of_a_device_are_filled_before_a_whole_one_is_opened() -> None:
+    state = given(registered("a"), waiting("i", gpu_share=50), placed("i", member("a", 2, share=50)), waiting("j", gpu_share=50))
+    assert decisions(state) == [placed("j", member("a", 2, share=50), port=29_501)]
+
+
+def test_a_share_that_does_not_fit_opens_a_whole_device() -> None:
+    state = given(registered("a"), waiting("i", gpu_share=60), placed("i", member("a", 0, share=60)), waiting("j", gpu_share=50))
+    assert decisions(state) == [placed("j", member("a", 1, share=50), port=29_501)]
+
+
+def test_the_higher_priority_goes_first_and_then_who_came_first() -> None:
+    jobs = [*waiting("low", gpus=4, priority=10), *waiting("high", gpus=4, priority=90)]
+    assert decisions(given(registered("a"), jobs)) == [placed("high", member("a", 0, 1, 2, 3))]
+
+
+def test_a_head_that_does_not_fit_now_is_not_passed_by_others() -> None:
+    state = given(registered("a"), waiting("i", gpus=2), placed("i", member("a", 0, 1)), waiting("big", gpus=4), waiting("small"))
+    assert decisions(state) == []
+
+
+def test_a_job_that_can_never_fit_lets_others_pass() -> None:
+    state = given(registered("a"), waiting("huge", gpus=9), waiting("small"))
+    assert decisions(state) == [placed("small", member("a", 0))]
+
+
+def test_an_impossible_job_is_rejected_if_it_asked_for_that() -> None:
+    state = given(registered("a"), waiting("huge", gpus=9, reject_if_impossible=True)[:2])
+    queued, closed = decisions(state)
+    assert queued == f.JobQueued(job_id=JobId("huge"))
+    assert isinstance(closed, f.JobClosed) and closed.outcome == "rejected" and "9 GPUs" in closed.reason
+
+
+def test_a_tenant_at_its_limit_lets_others_pass() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=100)
+    running = [*waiting("i", tenant="t"), placed("i", member("a", 0))]
+    state = given(registered("a"), limit, running, waiting("j", tenant="t"), waiting("k"))
+    assert decisions(state) == [placed("k", member("a", 1), port=29_501)]
+
+
+def test_a_job_whose_members_all_exited_with_0_is_completed() -> None:
+    state = given(registered("a"), waiting("j"), placed("j", member("a", 0)), ended("j", "a"))
+    assert decisions(state) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="completed", exit_code=0)]
+
+
+def test_a_job_is_not_over_until_its_devices_are_released() -> None:
+    state = given(registered("a"), waiting("j"), placed("j", member("a", 0)), started("j", "a"), finished("j", "a"))
+    assert decisions(state) == []
+
+
+def test_a_failed_attempt_uses_up_a_retry_and_then_the_job_fails() -> None:
+    first = [*waiting("j", retries=1), placed("j", member("a", 0)), *ended("j", "a", 3)]
+    again = f.JobRequeued(job_id=JobId("j"), attempt=1, reason="failed", counted=True)
+    state = given(registered("a"), first)
+    assert decisions(state) == [again, placed("j", member("a", 0), attempt=2, port=29_501)]
+    second = given(registered("a"), first, again, placed("j", member("a", 0), attempt=2), ended("j", "a", 3, attempt=2))
+    assert decisions(second) == [f.JobClosed(job_id=JobId("j"), attempt=2, outcome="failed", reason="failed", exit_code=3)]
+
+
+def test_an_attempt_lost_with_its_node_is_placed_again_without_using_a_retry() -> None:
+    history = [*waiting("j"), placed("j", member("a", 0)), started("j", "a")]
+    state = given(registered("a"), registered("b"), history)
+    assert decisions(state, silent=[(NodeId("a"), 1)]) == [
+        f.NodeLost(node_id=NodeId("a"), incarnation=1),
+        f.JobRequeued(job_id=JobId("j"), attempt=1, reason="node_lost", counted=False),
+        placed("j", member("b", 0), attempt=2, port=29_501),
+    ]
+
+
+def test_a_job_that_must_not_run_again_fails_with_its_node() -> None:
+    history = [*waiting("j", requeue=False), placed("j", member("a", 0)), started("j", "a")]
+    state = given(registered("a"), registered("b"), history)
+    assert decisions(state, silent=[(NodeId("a"), 1)])[1:] == [
+        f.JobClosed(job_id=JobId("j"), attempt=1, outcome="failed", reason="node_lost")
+    ]
+
+
+def test_a_gang_waits_for_every_node_of_its_attempt_before_it_goes_elsewhere() -> None:
+    gang = [*waiting("j", nodes=2), placed("j", member("a", 0), member("b", 0, rank=1)), started("j", "a"), started("j", "b")]
+    state = given(registered("a"), registered("b"), registered("c"), gang)
+    said = decisions(state, silent=[(NodeId("a"), 1)])
+    assert [type(fact) for fact in said] == [f.NodeLost, f.JobStopOrdered]
+    assert said[1] == f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="gang_hurt", signal=15, grace_ms=10_000)
+
+
+def test_a_silent_node_of_an_older_incarnation_is_not_lost() -> None:
+    assert decisions(given(registered("a", incarnation=2)), silent=[(NodeId("a"), 1)]) == []
+
+
+def test_a_lost_node_returns_when_it_registered_again_and_accounts_for_nothing() -> None:
+    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1)
+    state = given(registered("a"), lost, registered("a", incarnation=2))
+    assert decisions(state) == [f.NodeReturned(node_id=NodeId("a"), incarnation=2)]
+    assert decisions(given(registered("a"), lost)) == []
+
+
+def test_a_lost_node_that_still_accounts_for_an_attempt_does_not_return_yet() -> None:
+    history = [registered("a"), *waiting("j"), placed("j", member("a", 0)), started("j", "a")]
+    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1)
+    ref = given(history).cluster.jobs[JobId("j")].ref
+    state = given(history, lost, registered("a", incarnation=2, attempts=(ref,)))
+    assert not any(isinstance(fact, f.NodeReturned) for fact in decisions(state))
+    back = given(history, lost, registered("a", incarnation=2, attempts=(ref,)), released("j", "a"))
+    assert f.NodeReturned(node_id=NodeId("a"), incarnation=2) in decisions(back)
+
+
+def test_a_cancelled_job_that_waits_ends_at_once() -> None:
+    state = given(waiting("j"), f.CancelRequested(job_id=JobId("j")))
+    assert decisions(state) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="cancelled", reason="cancelled")]
+
+
+def test_a_cancelled_job_that_runs_is_ordered_to_stop_once_and_sooner_when_asked_again() -> None:
+    running = [registered("a"), *waiting("j"), placed("j", member("a", 0)), started("j", "a")]
+    order = f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="cancelled", signal=2, grace_ms=5_000)
+    assert decisions(given(running, f.CancelRequested(job_id=JobId("j"), signal=2, grace_s=5))) == [order]
+    killed = given(
+        running, f.CancelRequested(job_id=JobId("j"), signal=2, grace_s=5), order, f.CancelRequested(job_id=JobId("j"), grace_s=0)
+    )
+    assert decisions(killed) == [f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="cancelled", signal=15, grace_ms=0)]
+
+
+def test_a_job_past_its_time_limit_is_stopped_and_not_tried_again() -> None:
+    running = [registered("a"), *waiting("j", time_limit_s=60, retries=3), placed("j", member("a", 0)), started("j", "a")]
+    assert decisions(given(running), now_s=59) == []
+    order = f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="time_limit", signal=15, grace_ms=10_000)
+    assert decisions(given(running), now_s=60) == [order]
+    over = given(running, order, finished("j", "a", None, signal=15, reason="stopped"), released("j", "a"))
+    assert decisions(over, now_s=61) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="failed", reason="time_limit", exit_code=143)]
+
+
+def test_an_attempt_that_does_not_start_in_time_is_stopped() -> None:
+    state = given(registered("a"), waiting("j", start_s=30), placed("j", member("a", 0)))
+    assert decisions(state, now_s=29) == []
+    assert [getattr(fact, "reason", "") for fact in decisions(state, now_s=30)] == ["start_timeout"]
+
+
+def test_a_refusal_of_one_member_stops_the_gang_and_requeues_it() -> None:
+    gang = [*waiting("j", nodes=2), placed("j", member("a", 0), member("b", 0, rank=1)), started("j", "a")]
+    refused = f.JobRefused(job_id=JobId("j"), attempt=1, node_id=NodeId("b"), reason="no lease")
+    state = given(registered("a"), registered("b"), gang, refused)
+    assert [getattr(fact, "reason", "") for fact in decisions(state)] == ["gang_hurt"]
+    over = [finished("j", "a", None, signal=15, reason="stopped"), released("j", "a")]
+    for fact in over:
+        tell(state.cluster, fact)
+    again = State(state.cluster)
+    again.epoch = state.epoch
+    assert f.JobRequeued(job_id=JobId("j"), attempt=1, reason="refused", counted=False) in decisions(again)
