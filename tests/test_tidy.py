@@ -1,0 +1,193 @@
+"""What STYLE.md says and a machine can hold: sizes, names, imports, purity, and the cards of the services.
+
+`python -m tests.test_tidy` prints the sizes. The reading of the source is in tests/tidy.py; an exception is a row of
+one of the tables here, with its reason.
+"""
+
+import ast
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Final
+
+import pytest
+
+from libs.common import fold, subjects
+from libs.common.facts import KINDS
+from tests import tidy
+from tests.tidy import CODE, ROOT, Function, is_in, name, sources, tree
+
+FUNCTION_LINES_MAX: Final = 60
+FUNCTION_LINES_MEDIAN_MAX: Final = 10
+FILE_LINES_MAX: Final = 400
+LARGEST_SHOWN: Final = 10
+
+# A file that does not exist yet is held to it from its first day.
+PURE: Final = (
+    *(f"libs/common/{stem}.py" for stem in ("model", "facts", "cluster", "fold", "job_fold", "node_fold", "ledger", "change")),
+    *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "subjects", "messages", "snapshot")),
+    *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "orders", "leases", "queue")),
+    *("services/scheduler/placement/*.py", "services/scheduler/policies/*.py"),
+    *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment")),
+    *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment")),
+)
+IMPURE_MODULES: Final = (*("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib", "datetime", "threading"),)
+NATS_FILES: Final = tuple(f"libs/common/{stem}.py" for stem in ("log_jetstream", "bus_nats", "kv_nats", "objects_nats"))
+EMPTY_NAMES: Final = ("manager", "handler", "handlers", "util", "utils", "helper", "helpers", "base", "core", "impl")
+
+# Where everything is caught, and why.
+WIDE_CATCHES: Final = {
+    "libs/common/service.py in run": "the one place: logs the cause and exits with its code",
+    "services/node_agent/supervision/supervisor.py in supervise": "a forked child ends by os._exit, and writes down its own bug first",
+    "tests/sim/loop.py in run_in_executor": "hands a function's error to the future, as a real executor does",
+}
+MACHINE_PATHS: Final = re.compile(r"(?<![\w.~$}-])/(?:work|root|home)/")
+
+
+def code() -> list[Path]:
+    return sources(*CODE)
+
+
+def pure() -> list[Path]:
+    return sorted(path for pattern in PURE for path in ROOT.glob(pattern))
+
+
+def all_functions() -> list[Function]:
+    return [function for path in code() for function in tidy.functions(path)]
+
+
+def test_no_function_is_longer_than_its_bound() -> None:
+    assert [each for each in all_functions() if each.lines > FUNCTION_LINES_MAX] == []
+
+
+def test_the_median_function_is_short() -> None:
+    assert median(each.lines for each in all_functions()) <= FUNCTION_LINES_MEDIAN_MAX
+
+
+def test_no_file_is_longer_than_its_bound() -> None:
+    assert [(name(path), tidy.lines(path)) for path in code() if tidy.lines(path) > FILE_LINES_MAX] == []
+
+
+def test_pure_files_import_no_io_clock_or_chance() -> None:
+    assert [found for path in pure() for found in tidy.imports_of(path, _impure)] == []
+
+
+def _impure(module: str) -> bool:
+    return any(is_in(module, each) for each in IMPURE_MODULES)
+
+
+def test_pure_files_never_iterate_over_a_set() -> None:
+    attributes = tidy.set_attributes(pure())
+    assert [found for path in pure() for found in tidy.set_loops(path, attributes)] == []
+
+
+def test_pure_files_compare_no_floats_for_equality() -> None:
+    assert [found for path in pure() for found in tidy.float_equalities(path)] == []
+
+
+def test_nats_is_imported_in_its_own_files_only() -> None:
+    others = [path for path in sources("libs", "services") if name(path) not in NATS_FILES]
+    assert [found for path in others for found in tidy.imports_of(path, lambda module: is_in(module, "nats"))] == []
+
+
+def test_services_never_import_each_other() -> None:
+    assert [found for path in sources("services") for found in tidy.imports_of(path, _other_service(path))] == []
+
+
+def _other_service(path: Path) -> Callable[[str], bool]:
+    own = ".".join(path.relative_to(ROOT).parts[:2])
+    return lambda module: is_in(module, "services") and module != "services" and not is_in(module, own)
+
+
+def test_libs_never_import_services() -> None:
+    assert [found for path in sources("libs") for found in tidy.imports_of(path, lambda module: is_in(module, "services"))] == []
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    assert [name(path) for path in code() if path.stem in EMPTY_NAMES or path.parent.name in EMPTY_NAMES] == []
+
+
+def test_nothing_catches_everything_but_where_it_must() -> None:
+    assert sorted(found for path in code() for found in tidy.wide_catches(path)) == sorted(WIDE_CATCHES)
+
+
+def test_every_module_says_what_it_is() -> None:
+    bare = [path for path in code() if tree(path).body and not ast.get_docstring(tree(path))]
+    assert [name(path) for path in bare] == []
+
+
+@pytest.mark.parametrize("service", [path.parent.name for path in sorted(ROOT.glob("services/*/__main__.py"))])
+def test_a_service_s_card_agrees_with_who_may_write_what(service: str) -> None:
+    card = str(import_module(f"services.{service}").__doc__)
+    assert [line.split(":")[0] for line in card.splitlines()[2:]] == ["Owns", "Reads", "Writes", "Decides", "Never"]
+    writes = next(line for line in card.splitlines() if line.startswith("Writes: "))
+    named = [word for word in re.findall(r"\w+", writes) if word in {fact.__name__ for fact in subjects.WRITER_OF}]
+    assert named == [fact.__name__ for fact, writer in subjects.WRITER_OF.items() if writer == WRITERS.get(service)]
+
+
+WRITERS: Final = {
+    "api_gateway": subjects.GATEWAY_KIND,
+    "quota": subjects.QUOTA_KIND,
+    "scheduler": subjects.SCHEDULER_KIND,
+    "node_agent": subjects.NODE_KIND,
+}
+
+
+def test_every_fact_has_one_writer_and_one_row_in_the_fold() -> None:
+    assert list(KINDS.values()) == list(subjects.WRITER_OF) == list(fold._FOLDS)
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    found = [f"{path}: {text[m.start() : m.end() + 20]!r}" for path, text in tidy.texts() for m in MACHINE_PATHS.finditer(text)]
+    assert [line for line in found if not line.startswith("tests/test_tidy.py: ")] == []
+
+
+class TestTheReadingItself:
+    """A rule that finds nothing must be shown to find something."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "for x in {1, 2}: pass",
+            "[x for x in set(y)]",
+            "def f(a: set[int]) -> None:\n    for x in a: pass",
+            "a = {1}\nlist(a)",
+            "b = tuple(c.keys() - d)",
+            "x = [*{1, 2}]",
+            "', '.join({'a'})",
+        ],
+    )
+    def test_an_iteration_over_a_set_is_found(self, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tidy, "ROOT", tmp_path)
+        (tmp_path / "a.py").write_text(text)
+        assert len(tidy.set_loops(tmp_path / "a.py")) == 1
+
+    @pytest.mark.parametrize("text", ["sorted({1})", "3 in {3}", "for x in {1: 2}: pass", "len(set(a)) == 3"])
+    def test_what_does_not_depend_on_a_set_s_order_is_left_alone(self, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tidy, "ROOT", tmp_path)
+        (tmp_path / "a.py").write_text(text)
+        assert tidy.set_loops(tmp_path / "a.py") == []
+
+    def test_an_equality_of_floats_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tidy, "ROOT", tmp_path)
+        (tmp_path / "a.py").write_text("x == 0.5\ny / 2 != z\nx < 0.5\ny // 2 == z\n")
+        assert len(tidy.float_equalities(tmp_path / "a.py")) == 2
+
+
+def main() -> None:
+    """Print the sizes."""
+    sizes = sorted(each.lines for each in all_functions())
+    tenths = quantiles(sizes, n=10)
+    print(f"functions: {len(sizes)}, median {median(sizes):.0f}, p90 {tenths[8]:.0f}, longest {sizes[-1]} lines")
+    print("longest functions:")
+    for each in sorted(all_functions(), key=lambda each: -each.lines)[:LARGEST_SHOWN]:
+        print(f"  {each.lines:4} {each.path} {each.name}")
+    print("largest files:")
+    for path in sorted(code(), key=lambda path: -tidy.lines(path))[:LARGEST_SHOWN]:
+        print(f"  {tidy.lines(path):4} {name(path)}")
+
+
+if __name__ == "__main__":
+    main()
