@@ -79,7 +79,8 @@ class MemoryBus:
         for subscription in listeners:
             subscription.offer(subject, data, answer)
         try:
-            return await asyncio.wait_for(answer, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await answer
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s") from error
 

@@ -2,7 +2,7 @@
 
 Pure. Order of precedence, lowest first: what the machine offers (PATH, HOME, LANG), the twins of other launchers' names,
 the user's own, then what no user may override: MUSTER_* and which devices are visible. The agent's own variables and
-secrets are never among them. Table: docs/howto/job-environment.md; test: tests/unit/test_environment.py.
+secrets are never among them. Test: tests/unit/test_environment.py.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

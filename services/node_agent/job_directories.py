@@ -73,7 +73,7 @@ class JobDirectories:
         )
         job_dir = self._dir(launch.ref)
         try:
-            await asyncio.to_thread(_write_member, job_dir, launch)
+            _write_member(job_dir, launch)
             await self.supervisors.launch(request)
         except AlreadyStarted as error:
             raise AlreadyLaunched(str(error)) from error
@@ -109,7 +109,7 @@ class JobDirectories:
     async def forget(self, ref: AttemptRef) -> None:
         with contextlib.suppress(Refused):  # forgotten before
             self.supervisors.forget(_key(ref))
-            self._keep(key_of(ref), await asyncio.to_thread(_size, self._dir(ref)))
+            self._keep(key_of(ref), _size(self._dir(ref)))
             await self._prune()
 
     def extend_lease(self, deadline_ns: int) -> None:
@@ -164,7 +164,7 @@ def _exit(record: Mapping[str, Any]) -> Exit:
 
 
 def _write_member(job_dir: str, launch: Launch) -> None:
-    """Before the marker; made durable with it, as far as a lost one matters. An older marker keeps its own."""
+    """Before the marker, and not synced: a few bytes into the page cache, so it needs no thread. An older marker keeps its own."""
     os.makedirs(job_dir, mode=0o700, exist_ok=True)
     if not any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE)):
         Path(job_dir, MEMBER).write_text(json.dumps({"rank": launch.rank, "gpus": launch.gpus, "seq": launch.seq}))

@@ -45,6 +45,8 @@ UPLOAD_TRIES: Final = 3
 UPLOAD_AGAIN_S: Final = 1.0
 DRAIN_S: Final = 5.0
 DRAIN_LOOK_S: Final = 0.02
+END_TRIES: Final = 50
+END_AGAIN_S: Final = 0.1
 ATTACH_TRIES: Final = 10
 
 _orders = msgspec.msgpack.Decoder(Orders)
@@ -129,8 +131,7 @@ class Agent:
             running = [tasks.create_task(one) for one in (self.writer.run(), self._pump(), self._heartbeats())]
             await stop.wait()
             await self._drain()
-            for task in (*running, *self.children):
-                task.cancel()
+            await _end([*running, *self.children])
 
     async def _drain(self) -> None:
         """What is being launched or recorded is brought to its end, as far as that is quick; the directories hold the rest."""
@@ -318,7 +319,7 @@ class Agent:
 
     async def _heartbeats(self) -> None:
         await self.registered.wait()
-        while True:
+        while not self.answers.closed:
             sent_ns = self.clock.boot_ns()
             await self._beat(sent_ns)
             part = EAGER_PART if self.eager_beats > 0 else 1.0
@@ -349,3 +350,14 @@ class Agent:
             self.tell(o.DesiredCame(_desired.decode(answer)))
         except (Unavailable, msgspec.DecodeError) as error:
             logger.debug("no desired state: %s", error)
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancelled until it is heard: `asyncio.wait_for` passes over a cancellation that comes in the moment of its result."""
+    for _ in range(END_TRIES):
+        left = [task for task in tasks if not task.done()]
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=END_AGAIN_S)

@@ -1,0 +1,91 @@
+"""A subscription that answers concurrently: the same on both twins of the bus."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from libs.common.bus import CONCURRENT_MAX, Bus
+from libs.common.bus_memory import MemoryBus
+from libs.common.bus_nats import NatsBus
+from libs.common.log_jetstream import connect
+from libs.embedded import servers
+
+ANSWER_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    (port,) = servers.free_ports(1)
+    folder: Path = tmp_path_factory.mktemp("nats")
+    line = [servers.binary(), "-a", "127.0.0.1", "-p", str(port), "-sd", str(folder), "-n", "one"]
+    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as server:
+        servers.wait_ready(port, "one")
+        yield port
+        server.terminate()
+
+
+@pytest_asyncio.fixture(params=["memory", "nats"])
+async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
+    if request.param == "memory":
+        yield MemoryBus()
+        return
+    client = await connect([f"nats://127.0.0.1:{request.getfixturevalue('port')}"], "test")
+    yield NatsBus(client)
+    await client.close()
+
+
+class Slow:
+    """Answers b"slow" once it is let go, anything else at once."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.running = 0
+        self.most = 0
+
+    async def answer(self, subject: str, data: bytes) -> bytes:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        if data == b"slow":
+            await self.go.wait()
+        self.running -= 1
+        return data
+
+
+async def test_a_slow_answer_holds_up_nobody(bus: Bus) -> None:
+    slow = Slow()
+    await bus.subscribe("ask", slow.answer, concurrent=True)
+    waiting = asyncio.create_task(bus.request("ask", b"slow", ANSWER_S))
+    await asyncio.sleep(0.05)
+    assert await bus.request("ask", b"quick", ANSWER_S) == b"quick"
+    slow.go.set()
+    assert await waiting == b"slow"
+
+
+async def test_no_more_than_the_bound_are_answered_at_once_and_none_is_lost(bus: Bus) -> None:
+    slow = Slow()
+    await bus.subscribe("ask", slow.answer, concurrent=True)
+    asks = [asyncio.create_task(bus.request("ask", b"slow", ANSWER_S)) for _ in range(CONCURRENT_MAX + 20)]
+    await asyncio.sleep(0.1)
+    assert (slow.running, slow.most) == (CONCURRENT_MAX, CONCURRENT_MAX)
+    slow.go.set()
+    assert await asyncio.gather(*asks) == [b"slow"] * len(asks)
+
+
+async def test_a_plain_subscription_answers_one_at_a_time_in_order(bus: Bus) -> None:
+    slow, heard = Slow(), []
+
+    async def answer(subject: str, data: bytes) -> bytes:
+        heard.append(data)
+        return await slow.answer(subject, data)
+
+    await bus.subscribe("ask", answer)
+    asks = [asyncio.create_task(bus.request("ask", data, ANSWER_S)) for data in (b"slow", b"1", b"2", b"3")]
+    await asyncio.sleep(0.05)
+    assert heard == [b"slow"]
+    slow.go.set()
+    await asyncio.gather(*asks)
+    assert (heard, slow.most) == ([b"slow", b"1", b"2", b"3"], 1)

@@ -1,0 +1,169 @@
+"""`python -m services.node_agent` against a real nats-server: killed, stopped, doubled. The test is its scheduler."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest_asyncio
+from nats.aio.client import Client
+
+from libs.common import facts as f
+from libs.common.bus_nats import NatsBus
+from libs.common.kv_nats import KvOutputs, create_buckets
+from libs.common.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.messages import Heartbeat, Lease, Orders, OutputAsk, OutputChunk, StartOrder, StopOrder, digest
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec
+from libs.common.settings import Settings, environment
+from libs.common.subjects import ask_node, heartbeat, orders
+from libs.embedded import servers
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 20.0
+
+
+class Cluster:
+    """A server without keys, the log, and a scheduler that grants leases and agrees with everything it is told."""
+
+    def __init__(self, client: Client, url: str, tmp_path: Path) -> None:
+        self.log, self.bus, self.outputs = JetStreamLog(client), NatsBus(client), KvOutputs(client)
+        self.url = url
+        self.tmp_path = tmp_path
+        self.facts: list[f.AnyFact | f.Unknown] = []
+        self.agents: list[subprocess.Popen[str]] = []
+        self.wanted: dict[AttemptRef, StartOrder] = {}
+
+    async def follow(self) -> None:
+        async for batch in self.log.read(0):
+            for entry in batch:
+                self.facts += f.decode(entry.data).facts
+
+    async def on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
+        beat = msgspec.msgpack.decode(data, type=Heartbeat)
+        return msgspec.msgpack.encode(Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0))
+
+    def agent(self, state: str = "a") -> subprocess.Popen[str]:
+        settings = Settings(nats=self.url, state=str(self.tmp_path / state), node_id="n", simulated_gpus=2, heartbeat_ms=200)
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **environment(settings)}
+        line = [sys.executable, "-m", "services.node_agent"]
+        self.agents.append(subprocess.Popen(line, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        return self.agents[-1]
+
+    def of(self, kind: type[f.Fact]) -> list[f.AnyFact | f.Unknown]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    async def until(self, kind: type[f.Fact], count: int = 1) -> f.AnyFact | f.Unknown:
+        async with asyncio.timeout(WAIT_S):
+            while len(self.of(kind)) < count:
+                await asyncio.sleep(0.01)
+        return self.of(kind)[count - 1]
+
+    async def start(self, job: str, script: str, incarnation: int) -> None:
+        spec = JobSpec(command=("/bin/sh", "-c", script))
+        order = StartOrder(JobId(job), 1, incarnation, 100, 0, (GpuHold(GpuId("GPU-n-0")),), spec, "default", "", (), 0)
+        self.wanted[AttemptRef(order.job_id, 1)] = order
+        await self.bus.publish(orders("n"), msgspec.msgpack.encode(Orders(1, (order,))))
+
+    async def stop(self, job: str) -> None:
+        await self.bus.publish(orders("n"), msgspec.msgpack.encode(Orders(1, (StopOrder(JobId(job), 1, 101, "cancelled", 15, 1_000),))))
+
+
+@contextlib.contextmanager
+def nats_server(folder: Path) -> Iterator[int]:
+    """A server without keys; gives its port."""
+    (port,) = servers.free_ports(1)
+    line = [servers.binary(), "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(folder), "-n", "one"]
+    with subprocess.Popen(line, stderr=subprocess.DEVNULL) as server:
+        servers.wait_ready(port, "one")
+        try:
+            yield port
+        finally:
+            server.terminate()
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    with nats_server(tmp_path / "nats") as port:
+        client = await connect([f"nats://127.0.0.1:{port}"], "test")
+        await create_stream(client, 1, 64 << 20)
+        await create_buckets(client, 1)
+        cluster = Cluster(client, f"nats://127.0.0.1:{port}", tmp_path)
+        await cluster.bus.subscribe(heartbeat("*"), cluster.on_heartbeat)
+        following = asyncio.create_task(cluster.follow())
+        try:
+            yield cluster
+        finally:
+            for agent in cluster.agents:
+                agent.kill()
+                agent.communicate()
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            await client.close()
+
+
+async def test_a_job_outlives_an_agent_that_was_killed(cluster: Cluster) -> None:
+    first = cluster.agent()
+    await cluster.until(f.NodeRegistered)
+    await cluster.start("j", "echo kept; while [ ! -e go ]; do sleep 0.02; done; exit 5", 1)
+    await cluster.until(f.JobStarted)
+    first.kill()
+    first.wait()
+    second = cluster.agent()
+    registered = await cluster.until(f.NodeRegistered, 2)
+    assert isinstance(registered, f.NodeRegistered)
+    assert (registered.incarnation, registered.attempts) == (2, (AttemptRef(JobId("j"), 1),))
+    (cluster.tmp_path / "go").touch()
+    finished = await cluster.until(f.JobFinished)
+    assert isinstance(finished, f.JobFinished)
+    assert finished.exit_code == 5
+    await cluster.until(f.JobReleased)
+    async with asyncio.timeout(WAIT_S):
+        while await cluster.outputs.get("j.1.0.stdout") != b"kept\n":
+            await asyncio.sleep(0.02)
+    ask = msgspec.msgpack.encode(OutputAsk(JobId("j"), 1, "stdout", 0, 100, 5_000))
+    chunk = msgspec.msgpack.decode(await cluster.bus.request(ask_node("n", "output"), ask, WAIT_S), type=OutputChunk)
+    assert chunk == OutputChunk(0, b"kept\n", True)
+    second.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(second.wait, WAIT_S) == 0
+
+
+async def test_a_stopped_agent_leaves_its_jobs_to_the_next(cluster: Cluster) -> None:
+    first = cluster.agent()
+    await cluster.until(f.NodeRegistered)
+    await cluster.start("j", "sleep 600", 1)
+    await cluster.until(f.JobStarted)
+    first.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(first.wait, WAIT_S) == 0
+    cluster.agent()
+    await cluster.until(f.NodeRegistered, 2)
+    await cluster.stop("j")
+    finished = await cluster.until(f.JobFinished)
+    assert isinstance(finished, f.JobFinished)
+    assert (finished.signal, finished.reason) == (15, "stopped")
+
+
+async def test_a_second_agent_of_the_same_name_ends_the_first_with_a_clear_line(cluster: Cluster) -> None:
+    first = cluster.agent("a")
+    await cluster.until(f.NodeRegistered)
+    cluster.agent("b")
+    await cluster.until(f.NodeRegistered, 2)
+    await cluster.start("j", "true", 1)
+    _, told = await asyncio.to_thread(first.communicate, None, WAIT_S)
+    assert first.returncode == 1
+    assert "duplicate node id n" in told
+    assert "Traceback" not in told
+
+
+async def test_two_agents_do_not_share_a_state_directory(cluster: Cluster) -> None:
+    cluster.agent()
+    await cluster.until(f.NodeRegistered)
+    second = cluster.agent()
+    _, told = await asyncio.to_thread(second.communicate, None, WAIT_S)
+    assert second.returncode == 2
+    assert "another agent uses" in told
