@@ -71,6 +71,12 @@ def command_line(job: Job) -> str:
     return join(map(str, job.get("command") or ()))
 
 
+def why_of(job: Job) -> str:
+    """Its reason, where that says more than its state."""
+    reason = str(job.get("reason") or "")
+    return "" if reason == job.get("state") else reason
+
+
 def row(job: Job, now: datetime) -> list[str]:
     """The cells of COLUMNS."""
     return [
@@ -82,7 +88,7 @@ def row(job: Job, now: datetime) -> list[str]:
         age(job.get("submitted_at"), now),
         between(job.get("started_at"), job.get("ended_at"), now),
         places(job.get("node_ids")),
-        str(job.get("reason") or ""),
+        why_of(job),
     ]
 
 

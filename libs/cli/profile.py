@@ -23,6 +23,7 @@ class Profile(NamedTuple):
     source: str
     user: str
     state: str
+    nats: str = ""
 
 
 def profile_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -38,7 +39,8 @@ def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
     stored = _stored(path)
     url, source = _address(environ, path, stored)
     key = environ.get("MUSTER_API_KEY") or _text(stored, "key")
-    return Profile(url.rstrip("/"), key, source, _text(stored, "user") or local_user(environ), _text(stored, "state"))
+    user = _text(stored, "user") or local_user(environ)
+    return Profile(url.rstrip("/"), key, source, user, _text(stored, "state"), _text(stored, "nats"))
 
 
 def local_user(environ: Mapping[str, str] = os.environ) -> str:

@@ -4,6 +4,7 @@ Written here because rich costs more to import than everything else that `muster
 loses its control characters before it reaches a terminal. Pure. Tests: tests/unit/test_cli_table.py.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -44,6 +45,11 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A sort key that puts node-2 before node-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)]
 
 
 def width_of(text: str) -> int:

@@ -306,8 +306,8 @@ def test_audit_verify_passes_its_verdict_through(world: World) -> None:
     for each in (package, package.parent):
         (each / "__init__.py").touch()
     (package / "__main__.py").write_text("import os, sys\nprint(sys.argv[1:], os.environ['MUSTER_STATE'])\nsys.exit(3)\n")
-    code, out, _ = world.run("audit", "verify", "--deep", PYTHONPATH=f"{world.home / 'ours'}:{Path.cwd()}")
-    assert (code, out) == (3, f"['verify', '--deep'] {world.home / 'state'}\n")
+    code, out, _ = world.run("audit", "verify", PYTHONPATH=f"{world.home / 'ours'}:{Path.cwd()}")
+    assert (code, out) == (3, f"['verify'] {world.home / 'state'}\n")
 
 
 def test_audit_never_runs_what_lies_in_the_working_directory(world: World) -> None:

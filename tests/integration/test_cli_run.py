@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_world import PATIENCE_S, Break, FakeJob, Problem, Request, World, ended, output, state
+from tests.integration.cli_world import PATIENCE_S, Break, FakeJob, Problem, Request, World, ended, job, output, state
 
 JOB = "jaaaaaaaaaa"
 
@@ -39,14 +39,29 @@ def test_each_stream_goes_to_its_own_and_a_plain_end_is_silent(world: World) -> 
     [
         (ended(7, "failed"), 7, ""),
         (ended(137, "failed", "out_of_time"), 137, f"muster: job {JOB} failed: out_of_time\n"),
-        (ended(None, "cancelled"), 1, f"muster: job {JOB} cancelled\n"),
+        (ended(143, "cancelled", "cancelled"), 143, f"muster: job {JOB} was cancelled\n"),
+        (ended(None, "cancelled"), 1, f"muster: job {JOB} was cancelled\n"),
         (ended(None, "failed", "node_lost"), 1, f"muster: job {JOB} failed: node_lost\n"),
-        (ended(None, "rejected", "too large"), 1, f"muster: job {JOB} rejected: too large\n"),
+        (ended(None, "rejected", "too large"), 1, f"muster: job {JOB} was rejected: too large\n"),
     ],
 )
 def test_the_exit_code_is_the_jobs_and_an_odd_end_is_said(world: World, last: bytes, code: int, said: str) -> None:
     FakeJob(world, plain(last))
     assert world.run("run", "false") == (code, "", said)
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        ({"signal": 11, "reason": "signalled"}, f"muster: job {JOB} was ended by SIGSEGV on node-1\n"),
+        ({"signal": 0, "reason": "exec_failed", "detail": "x was not found"}, f"muster: job {JOB} failed on node-1: x was not found\n"),
+        ({"signal": 0, "reason": "exited", "detail": "the main process exited with 5"}, ""),
+    ],
+)
+def test_what_its_node_knows_about_a_failure_is_said(world: World, member: dict[str, object], said: str) -> None:
+    FakeJob(world, plain(ended(5, "failed", "failed")))
+    world.routes[f"GET /v1/jobs/{JOB}"] = job(members=[{"node_id": "node-1", "rank": 0, **member}])
+    assert world.run("run", "x") == (5, "", said)
 
 
 def test_the_job_is_what_the_flags_say(world: World) -> None:
@@ -161,7 +176,10 @@ def test_ctrl_c_asks_the_job_to_stop_and_waits_for_its_end(world: World) -> None
         yield ended(130, "cancelled", "")
 
     fake = FakeJob(world, attach)
-    assert interrupted(world, fake, signal.SIGINT) == (130, f"muster: asked job {JOB} to stop (SIGINT); Ctrl-C again kills it\n")
+    assert interrupted(world, fake, signal.SIGINT) == (
+        130,
+        f"muster: asked job {JOB} to stop (SIGINT); Ctrl-C again kills it\nmuster: job {JOB} was cancelled\n",
+    )
     assert fake.stops == [{"signal": 2, "user": "ada"}]
 
 
@@ -174,7 +192,7 @@ def test_a_second_ctrl_c_kills_it(world: World) -> None:
 
     fake = FakeJob(world, attach)
     code, said = interrupted(world, fake, signal.SIGINT, signal.SIGINT)
-    assert (code, said.splitlines()[1:]) == (137, [f"muster: killing job {JOB}; Ctrl-C again leaves without waiting for it"])
+    assert (code, said.splitlines()[1]) == (137, f"muster: killing job {JOB}; Ctrl-C again leaves without waiting for it")
 
 
 def test_a_third_ctrl_c_leaves(world: World) -> None:
@@ -194,7 +212,7 @@ def test_a_third_ctrl_c_leaves(world: World) -> None:
     _, err = process.communicate(timeout=PATIENCE_S)
     release.set()
     assert process.returncode == 130
-    assert err.decode().endswith(f"muster: left job {JOB} as it is\n")
+    assert f"muster: left job {JOB} as it is\n" in err.decode()
 
 
 def test_a_closed_pipe_stops_the_job_as_a_pipe_would(world: World) -> None:

@@ -16,7 +16,7 @@ def written(path: Path, value: object) -> dict[str, str]:
 
 def test_the_profile_is_used(tmp_path: Path) -> None:
     profile = read_profile(written(tmp_path / "p.json", {"gateway": "http://h:1/", "key": "k", "state": "/s"}))
-    assert profile == ("http://h:1", "k", str(tmp_path / "p.json"), "ada", "/s")
+    assert profile == ("http://h:1", "k", str(tmp_path / "p.json"), "ada", "/s", "")
 
 
 def test_the_environment_goes_before_the_profile(tmp_path: Path) -> None:

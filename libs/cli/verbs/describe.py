@@ -7,7 +7,7 @@ import click
 from libs.cli import history
 from libs.cli.durations import age, between, show_duration
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.jobs import command_line, gpus_asked, utc_now
+from libs.cli.jobs import command_line, gpus_asked, utc_now, why_of
 from libs.cli.output import formatted, print_table, print_value, tinted
 from libs.cli.profile import read_profile
 from libs.cli.table import BOLD, Column, clean, state_colour
@@ -48,7 +48,7 @@ def command(ref: str, form: str) -> None:
 
 def _print_job(job: Json) -> None:
     state = str(job["state"])
-    doing = " - ".join(part for part in (state, str(job.get("reason") or ""), _waits(job)) if part)
+    doing = " - ".join(part for part in (state, why_of(job), _waits(job)) if part)
     for label, text in (
         ("Job", str(job["id"])),
         ("Name", job.get("name")),
@@ -90,6 +90,12 @@ def _stop(job: Json) -> str:
     return ", ".join(filter(None, ("cancel requested" if job.get("cancel_requested") else "", str(job.get("stop_reason") or ""))))
 
 
+def _how(member: Json) -> str:
+    """A plain exit has its code beside it and needs no words."""
+    reason = str(member.get("reason") or "")
+    return "" if reason == "exited" else ": ".join(filter(None, (reason, str(member.get("detail") or ""))))
+
+
 def _member(member: Json) -> list[str]:
     code, number = member.get("exit_code"), member.get("signal")
     gpus = [str(gpu.get("uuid", gpu)) if isinstance(gpu, dict) else str(gpu) for gpu in member.get("gpus") or ()]
@@ -99,5 +105,5 @@ def _member(member: Json) -> list[str]:
         str(member.get("state")),
         f"signal {number}" if number else "-" if code is None else str(code),
         ", ".join(gpus) or "-",
-        " ".join(filter(None, (str(member.get("reason") or ""), str(member.get("detail") or "")))),
+        _how(member),
     ]

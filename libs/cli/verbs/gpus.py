@@ -7,7 +7,7 @@ import click
 from libs.cli.gateway import Json, ask
 from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column, state_colour
+from libs.cli.table import Column, natural, state_colour
 
 GIB: Final = 1 << 30
 WHOLE: Final = 100
@@ -39,7 +39,11 @@ def command(node: str | None, form: str, no_headers: bool) -> None:
     if print_value(gpus, form):
         return
     wide = form == "wide"
-    print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(gpu, wide) for gpu in gpus], not no_headers, wide)
+    print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(gpu, wide) for gpu in sorted(gpus, key=_place)], not no_headers, wide)
+
+
+def _place(gpu: Json) -> tuple[list[tuple[int, str]], int]:
+    return natural(str(gpu["node_id"])), int(gpu["index"])
 
 
 def _row(gpu: Json, wide: bool) -> list[str]:

@@ -9,7 +9,7 @@ from libs.cli.gateway import Json, ask
 from libs.cli.jobs import utc_now
 from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column, state_colour
+from libs.cli.table import Column, natural, state_colour
 
 COLUMNS: Final = (
     Column("NODE"),
@@ -38,7 +38,13 @@ def command(form: str, no_headers: bool) -> None:
     if print_value(nodes, form):
         return
     wide = form == "wide"
-    print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(node, wide) for node in nodes], not no_headers, wide)
+    nodes.sort(key=lambda node: natural(node["id"]))
+    print_table(
+        WIDE_COLUMNS if wide else COLUMNS,
+        [_row(node, wide) for node in nodes],
+        not no_headers,
+        wide,
+    )
 
 
 def _row(node: Json, wide: bool) -> list[str]:

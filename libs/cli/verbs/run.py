@@ -10,7 +10,8 @@ from typing import Final
 import click
 
 from libs.cli.attach import Listener, attach
-from libs.cli.gateway import Json, ask
+from libs.cli.ending import end_line
+from libs.cli.gateway import ask
 from libs.cli.jobflags import Asked, asked_job, job_flags
 from libs.cli.jobs import ENDED, exit_code_of
 from libs.cli.output import complain
@@ -20,7 +21,6 @@ from libs.cli.stopping import Stopping
 from libs.cli.waiting_note import WaitingNote
 
 ON_NODE: Final = ("running", "releasing", *ENDED)
-PLAIN_END: Final = ("", "exited")
 PIPE_CLOSED: Final = 141
 
 
@@ -64,7 +64,11 @@ def _run(words: tuple[str, ...], rank: int, forwarded: bool, asked: Asked) -> in
     last = attach(profile, job_id, rank, Listener(output.write, heard))
     note.started()
     forwarder.stop()
-    return PIPE_CLOSED if output.closed else _ended(job_id, last)
+    if output.closed:
+        return PIPE_CLOSED
+    if said := end_line(profile, job_id, last):
+        complain(said)
+    return exit_code_of(last)
 
 
 class _Output:
@@ -84,12 +88,3 @@ class _Output:
         except BrokenPipeError:
             self.closed = True
             self._stopping.stop_with(signal.SIGPIPE)
-
-
-def _ended(job_id: str, last: Json) -> int:
-    """A plain end is silent, as a command's is; any other is said in one line."""
-    reason = str(last.get("reason") or "")
-    plain = last.get("exit_code") is not None and reason in PLAIN_END
-    if not plain and last.get("state") != "completed":
-        complain(f"job {job_id} {last.get('state')}" + (f": {reason}" if reason else ""))
-    return exit_code_of(last)

@@ -12,7 +12,7 @@ from libs.cli.gateway import Json, ask
 from libs.cli.jobs import Job, command_line, gpus_asked, places, utc_now
 from libs.cli.output import coloured, terminal_width, tinted
 from libs.cli.profile import Profile, read_profile
-from libs.cli.table import BOLD, DIM, GREEN, RED, YELLOW, Column, clean, cut, paint, render, state_colour
+from libs.cli.table import BOLD, DIM, GREEN, RED, YELLOW, Column, clean, cut, natural, paint, render, state_colour
 from libs.common.errors import MusterError
 
 EVERY_S: Final = 1.0
@@ -111,7 +111,7 @@ def _nodes(seen: Json, width: int) -> list[str]:
         by_node.setdefault(str(gpu["node_id"]), []).append(gpu)
     name_width = max((len(str(node["id"])) for node in seen["nodes"]), default=4)
     lines = [tinted(f"{'NODE':<{name_width}}  {'STATE':<11}  GPUS", BOLD)]
-    for node in seen["nodes"]:
+    for node in sorted(seen["nodes"], key=lambda node: natural(str(node["id"]))):
         state = str(node["state"])
         marks = "".join(_mark(gpu) for gpu in sorted(by_node.get(str(node["id"]), []), key=lambda gpu: int(gpu["index"])))
         free = f"  {node.get('gpus_free', 0)} free" + (f", {node['reason']}" if node.get("reason") else "")

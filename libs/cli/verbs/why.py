@@ -28,7 +28,8 @@ def command(ref: str, at: int | None, form: str) -> None:
 
 def _print(answer: Json) -> None:
     state = str(answer.get("state", ""))
-    print(f"{tinted(state, state_colour(state))}: {clean(str(answer.get('answer', '')))}")
+    said = clean(str(answer.get("answer", "")))
+    print(said if state in said else f"{tinted(state, state_colour(state))}: {said}")
     blockers = answer.get("blockers") or []
     if blockers:
         print()
