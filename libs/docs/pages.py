@@ -1,0 +1,18 @@
+"""Every generated page: file name under docs/ -> the function that gives its text. A new page is one row here."""
+
+from collections.abc import Callable
+from typing import Final
+
+from libs.docs.cli_page import cli
+from libs.docs.life_pages import gpu_life, job_life, node_life
+from libs.docs.settings_page import settings
+from libs.docs.subjects_page import subjects
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "job-life.md": job_life,
+    "gpu-life.md": gpu_life,
+    "node-life.md": node_life,
+    "subjects.md": subjects,
+    "settings.md": settings,
+    "cli.md": cli,
+}

@@ -1,0 +1,66 @@
+"""The pages of docs/: the generated ones are what the code gives now, and no link in any page is dead."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from libs.cli.verb_group import VERBS
+from libs.common import subjects
+from libs.common.settings import HELP, Settings
+from libs.docs.pages import PAGES
+from libs.docs.subjects_page import BESIDE, BUCKETS
+from tests.tidy import ROOT, texts
+
+LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+FENCED: Final = re.compile(r"```.*?```", re.DOTALL)
+HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
+# Constants of subjects.py that are of the log itself, not beside it.
+OF_THE_LOG: Final = ("STREAM", "PREFIX", "ALL_FACTS", "QUOTA", "SCHEDULER", "GATEWAY_KIND", "QUOTA_KIND", "SCHEDULER_KIND", "NODE_KIND")
+
+
+def pages() -> dict[str, str]:
+    return {path: text for path, text in texts() if path.endswith(".md")}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_what_the_code_gives_now(name: str) -> None:
+    path = ROOT / "docs" / name
+    assert path.exists() and path.read_text() == PAGES[name](), "`make docs` writes it"
+
+
+def test_no_link_between_pages_is_dead() -> None:
+    links = [(page, link) for page, text in pages().items() for link in LINK.findall(FENCED.sub("", text))]
+    assert [(page, link) for page, link in links if "://" not in link and not _exists(page, link)] == []
+
+
+def _exists(page: str, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (ROOT / page).parent / name if name else ROOT / page
+    return target.exists() and (not anchor or anchor in _anchors(target))
+
+
+def _anchors(page: Path) -> list[str]:
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_a_page_that_the_code_names_exists() -> None:
+    named = {page for path, text in texts() if path.startswith(("libs/", "services/")) for page in re.findall(r"docs/[\w/-]+\.md", text)}
+    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+
+
+def test_every_setting_says_what_it_means_and_no_meaning_is_left_over() -> None:
+    assert list(HELP) == [field.name for field in msgspec.structs.fields(Settings)]
+
+
+def test_every_subject_and_bucket_beside_the_log_is_on_the_page() -> None:
+    constants = [name for name, value in vars(subjects).items() if name.isupper() and isinstance(value, str)]
+    assert sorted(constants) == sorted((*OF_THE_LOG, *BESIDE, *BUCKETS))
+
+
+def test_every_verb_is_on_the_page() -> None:
+    page = PAGES["cli.md"]()
+    assert [verb for verb in VERBS if f"\n### muster {verb}\n" not in page] == []
