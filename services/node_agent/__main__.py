@@ -25,7 +25,7 @@ from services.node_agent.supervision_protocol import Machine
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Raises Refused for settings that cannot be, and what `Agent.run` raises."""
     _check(settings)
-    state_dir = Path(settings.state) / f"node-{settings.node_id}"
+    state_dir = Path(settings.state)
     machine = Machine(
         node_id=settings.node_id,
         address=settings.node_address,
