@@ -23,6 +23,8 @@ RETRY_FIRST_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
 GROUP_FACTS_MAX: Final = 256
 WAITING_GROUPS_MAX: Final = 20_000
+# Above every sequence: before the attachment no entry is ours.
+NOT_ATTACHED: Final = 1 << 63
 
 Group = tuple[Sequence[AnyFact], asyncio.Future[int]]
 
@@ -36,7 +38,7 @@ class Writer:
         self.subject = subject
         self.seen = seen
         self.epoch = 0
-        self.attached_seq = 0
+        self.attached_seq = NOT_ATTACHED
         self.expected = 0
         self.number = 0
         self.last_at_ns = 0
