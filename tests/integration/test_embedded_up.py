@@ -1,0 +1,250 @@
+"""`up`, `down` and `clean` as a person calls them: one clear line for each thing that stands in the way, and the order of
+a stop, with stand-ins for the services and the real nats-server.
+"""
+
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common.errors import Corrupt, Refused, TooNew
+from libs.embedded import commands, identity, living, plan, runfile, servers, shape
+from libs.embedded.shape import Options, Shape
+
+WAIT_S = 30.0
+
+# Runs `up` with scripts in the place of the services: each says when it is told to stop; the gateway answers /readyz.
+STAND_INS = """
+import sys
+from pathlib import Path
+from libs.embedded import commands, launcher, plan
+from libs.embedded.processes import Spec
+from libs.embedded.shape import Options
+
+SERVICE = '''
+import signal, sys, time
+def stop(*_):
+    open(sys.argv[2], 'a').write(sys.argv[1] + chr(10)); sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+while True: time.sleep(0.05)
+'''
+GATEWAY = '''
+import http.server, signal, sys, threading
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(200); self.end_headers()
+def stop(*_):
+    open(sys.argv[2], 'a').write(sys.argv[1] + chr(10)); sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+http.server.HTTPServer(('127.0.0.1', int(sys.argv[3])), Ready).serve_forever()
+'''
+state, port = Path(sys.argv[1]), int(sys.argv[2])
+def stand_in(name, script=SERVICE):
+    return Spec(name, [sys.executable, '-c', script, name, str(state / 'stopped'), str(port)], {}, plan.logs(state) / (name + '.log'))
+plan.control_plane = lambda state, shape: [stand_in('scheduler'), stand_in('quota'), stand_in('audit'), stand_in('gateway', GATEWAY)]
+plan.agents = lambda state, shape: [stand_in(each) for each in shape.fleet.nodes]
+launcher.LOG_S = 0.2
+sys.exit(commands.up(Options(state=state, nodes=2, port=port)))
+"""
+
+
+@pytest.fixture(autouse=True)
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "profile" / "profile.json"
+    monkeypatch.setenv("MUSTER_PROFILE", str(path))
+    return path
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    process = start(tmp_path / "state")
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def start(state: Path) -> "subprocess.Popen[str]":
+    port = servers.free_ports(1)[0]
+    command = [sys.executable, "-c", STAND_INS, str(state), str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if "stop     Ctrl-C" in line:
+            return process
+    raise AssertionError("".join(lines))
+
+
+def ended(state: Path) -> list[str]:
+    return (state / "stopped").read_text().split()
+
+
+def test_a_stop_ends_the_scheduler_first_then_agents_then_the_gateway(running: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    running.send_signal(signal.SIGINT)
+    assert running.wait(WAIT_S) == 0
+    order = ended(tmp_path / "state")
+    assert order[0] == "scheduler" and sorted(order[1:3]) == ["node-1", "node-2"] and order[3] == "gateway"
+    assert sorted(order[4:]) == ["audit", "quota"]
+    assert not runfile.run_file(tmp_path / "state").exists()
+
+
+def test_down_stops_it_and_says_so_and_again_says_that_none_runs(
+    running: "subprocess.Popen[str]", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = Options(state=tmp_path / "state")
+    assert commands.down(options) == 0
+    assert "is stopped" in capsys.readouterr().out
+    assert running.wait(WAIT_S) == 0
+    assert commands.down(options) == 0
+    assert "no cluster runs in" in capsys.readouterr().out
+
+
+def test_a_second_up_names_the_running_one(running: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=f"in use by a running cluster .pid {running.pid}"):
+        commands.up(Options(state=tmp_path / "state"))
+
+
+def test_clean_refuses_while_it_runs(running: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="running cluster"):
+        commands.clean(Options(state=tmp_path / "state", yes=True))
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(running: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    known = runfile.read(tmp_path / "state")
+    assert known is not None and len(known.children) == 7 and known.ready
+    running.kill()
+    running.wait()
+    assert living.wait_gone(list(known.children.values()), WAIT_S)
+    again = start(tmp_path / "state")
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(WAIT_S) == 0
+    assert again.stdout is not None
+    again.stdout.close()
+
+
+def test_keys_and_profile_are_for_their_owner_alone(running: "subprocess.Popen[str]", tmp_path: Path, profile: Path) -> None:
+    private = [profile, *(tmp_path / "state" / "keys").iterdir(), tmp_path / "state" / "nats-server.conf"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+    key = msgspec.json.decode(profile.read_bytes())["key"]
+    assert key.startswith("mk_")
+    assert (tmp_path / "state" / "keys" / "api_keys").read_text().split() == [identity.digest(key)]
+    everything = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert not [path for path in everything if key.encode() in path.read_bytes()]
+
+
+def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken: choose another with --port"):
+            commands.up(Options(state=tmp_path / "state", port=port))
+
+
+def write_shape(state: Path, text: bytes) -> None:
+    state.mkdir()
+    shape.shape_file(state).write_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        (b"{", Corrupt, "cannot be read"),
+        (b'{"format":"other"}', Corrupt, "cluster_id"),
+        (b'{"format":"other","cluster_id":"x"}', Corrupt, "belongs to something else"),
+        (b'{"format":"muster-embedded","version":9}', TooNew, "upgrade this one"),
+    ],
+)
+def test_a_state_directory_that_is_not_ours_is_left_alone(tmp_path: Path, text: bytes, error: type[Exception], says: str) -> None:
+    state = tmp_path / "state"
+    write_shape(state, text)
+    for verb in (commands.up, commands.clean):
+        with pytest.raises(error, match=says):
+            verb(Options(state=state, yes=True))
+    assert [path.name for path in state.iterdir()] == ["cluster.json"]
+
+
+def test_a_directory_of_other_files_is_never_taken_or_removed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    for verb in (commands.up, commands.clean):
+        with pytest.raises(Corrupt, match="not a cluster's state"):
+            verb(Options(state=tmp_path, yes=True))
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_state_path_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Refused, match="choose another with --state"):
+        commands.up(Options(state=tmp_path / "file"))
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape, "FREE_BYTES_MIN", 1 << 60)
+    with pytest.raises(Refused, match="MiB are free under"):
+        commands.up(Options(state=tmp_path / "state"))
+
+
+def test_a_damaged_seed_is_named(tmp_path: Path) -> None:
+    identity.write_private(tmp_path / "quota.seed", "nonsense")
+    with pytest.raises(Corrupt, match="holds no nkey seed: remove it"):
+        identity.public_key(tmp_path, "quota")
+
+
+def test_a_seed_is_made_once_and_kept(tmp_path: Path) -> None:
+    assert identity.public_key(tmp_path, "quota") == identity.public_key(tmp_path, "quota")
+    assert identity.public_key(tmp_path, "quota") != identity.public_key(tmp_path, "audit")
+
+
+def test_a_known_api_key_is_kept_and_a_foreign_one_is_replaced(tmp_path: Path) -> None:
+    key = identity.api_key(tmp_path, "")
+    assert identity.api_key(tmp_path, key) == key
+    assert identity.api_key(tmp_path, "mk_of-another-cluster") != key
+    assert identity.digest(key) in identity.api_keys_file(tmp_path).read_text()
+
+
+def test_the_shape_of_the_last_start_holds_unless_flags_change_it(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    first = shape.prepare(Options(state=state, nodes=2, gpus=3))
+    shape.save(state, first)
+    assert shape.prepare(Options(state=state)) == first
+    assert shape.prepare(Options(state=state, nodes=5)) == msgspec.structs.replace(first, nodes=5)
+
+
+@pytest.mark.parametrize("asked", [{"nodes": 0}, {"gpus": -1}, {"port": 70_000}])
+def test_a_shape_that_cannot_be_is_refused(tmp_path: Path, asked: Mapping[str, int]) -> None:
+    with pytest.raises(Refused, match="must be from"):
+        shape.prepare(msgspec.structs.replace(Options(state=tmp_path / "state"), **asked))
+
+
+def test_clean_asks_first_and_removes_only_on_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "state"
+    shape.save(state, Shape(cluster_id="c"))
+    monkeypatch.setattr("builtins.input", lambda _: "")
+    assert commands.clean(Options(state=state)) == 1 and state.exists()
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    assert commands.clean(Options(state=state)) == 0 and not state.exists()
+    assert commands.clean(Options(state=state)) == 0
+
+
+def test_each_process_gets_its_own_key_and_only_what_it_needs(tmp_path: Path) -> None:
+    found = Shape(cluster_id="c", nodes=2, gpus=3, nats_port=5)
+    environ = {"PATH": "/bin", "SECRET": "x", "MUSTER_LEASE_MS": "5000", "MUSTER_API_KEY": "mk_x"}
+    specs = {
+        spec.name: spec.environment for spec in (*plan.control_plane(tmp_path, found, environ), *plan.agents(tmp_path, found, environ))
+    }
+    assert list(specs) == ["scheduler", "quota", "audit", "gateway", "node-1", "node-2"]
+    seeds = [environment["MUSTER_NKEY_SEED_FILE"] for environment in specs.values()]
+    assert len(dict.fromkeys(seeds)) == 6
+    assert all(environment["MUSTER_LEASE_MS"] == "5000" for environment in specs.values())
+    assert not [environment for environment in specs.values() if "SECRET" in environment or "MUSTER_API_KEY" in environment]
+    assert specs["node-2"]["MUSTER_NODE_ID"] == "node-2" and specs["node-2"]["MUSTER_SIMULATED_GPUS"] == "3"
+    assert [name for name, environment in specs.items() if "MUSTER_API_KEYS_FILE" in environment] == ["gateway"]
