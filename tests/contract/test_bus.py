@@ -1,0 +1,129 @@
+"""What every bus keeps, asked of core NATS and of its twin in memory. Concurrent answers: test_bus_concurrent.py."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from libs.common.bus import Bus
+from libs.common.errors import Unavailable
+
+ANSWER_S = 5.0
+SHORT_S = 0.2
+Buses = tuple[Bus, Bus]
+
+
+class Listener:
+    """Keeps what it hears and answers with `answer(data)`."""
+
+    def __init__(self, answer: Callable[[bytes], bytes | None] = lambda data: data) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.answer = answer
+
+    async def __call__(self, subject: str, data: bytes) -> bytes | None:
+        self.heard.append((subject, data))
+        return self.answer(data)
+
+
+async def settled(bus: Bus, subject: str) -> None:
+    """What was published before this has been handled."""
+    await bus.request(subject, b"end", ANSWER_S)
+
+
+async def test_messages_of_one_sender_are_heard_in_order(buses: Buses) -> None:
+    here, there = buses
+    listener = Listener()
+    await there.subscribe("a.b", listener)
+    await settled(here, "a.b")
+    for n in range(100):
+        await here.publish("a.b", b"%d" % n)
+    await settled(here, "a.b")
+    assert [data for _, data in listener.heard[1:-1]] == [b"%d" % n for n in range(100)]
+
+
+async def test_a_question_is_answered(buses: Buses) -> None:
+    here, there = buses
+    await there.subscribe("ask", Listener(lambda data: b"re: " + data))
+    await there.request("ask", b"", ANSWER_S)
+    assert await here.request("ask", b"why", ANSWER_S) == b"re: why"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "heard"),
+    [
+        ("a.*", "a.b", True),
+        ("a.*", "a.b.c", False),
+        ("a.*", "a", False),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("a.*.c", "a.b.c", True),
+        ("a.b", "a.c", False),
+    ],
+)
+async def test_a_star_is_one_word_and_an_arrow_is_the_rest(buses: Buses, pattern: str, subject: str, heard: bool) -> None:
+    here, there = buses
+    listener = Listener()
+    await there.subscribe(pattern, listener)
+    await there.subscribe("end", Listener())
+    await settled(there, "end")
+    await here.publish(subject, b"x")
+    await settled(here, "end")
+    await asyncio.sleep(0.05)
+    assert (listener.heard == [(subject, b"x")]) is heard
+
+
+async def test_everyone_who_listens_hears(buses: Buses) -> None:
+    here, there = buses
+    listeners = [Listener(), Listener()]
+    for listener in listeners:
+        await there.subscribe("a", listener)
+    await settled(there, "a")
+    await here.publish("a", b"x")
+    await settled(here, "a")
+    await asyncio.sleep(0.05)
+    assert [("a", b"x") in listener.heard for listener in listeners] == [True, True]
+
+
+async def test_a_question_that_nobody_hears_is_unavailable(buses: Buses) -> None:
+    with pytest.raises(Unavailable):
+        await buses[0].request("nobody", b"", SHORT_S)
+
+
+async def test_a_question_that_is_heard_and_not_answered_is_unavailable_in_time(buses: Buses) -> None:
+    here, there = buses
+    listener = Listener(lambda data: None if data == b"hush" else data)
+    await there.subscribe("ask", listener)
+    await settled(there, "ask")
+    with pytest.raises(Unavailable):
+        await here.request("ask", b"hush", SHORT_S)
+    assert ("ask", b"hush") in listener.heard
+
+
+async def test_an_answer_that_comes_too_late_disturbs_nobody(buses: Buses) -> None:
+    here, there = buses
+    go = asyncio.Event()
+
+    async def answer(subject: str, data: bytes) -> bytes:
+        if data == b"late":
+            await go.wait()
+        return data
+
+    await there.subscribe("ask", answer)
+    await settled(there, "ask")
+    with pytest.raises(Unavailable):
+        await here.request("ask", b"late", SHORT_S)
+    go.set()
+    assert await here.request("ask", b"next", ANSWER_S) == b"next"
+
+
+async def test_a_message_that_nobody_hears_is_lost_without_harm(buses: Buses) -> None:
+    await buses[0].publish("nobody", b"x")
+
+
+async def test_a_message_is_not_handled_inside_the_call_that_sends_it(buses: Buses) -> None:
+    here, there = buses
+    listener = Listener()
+    await there.subscribe("a", listener)
+    await settled(there, "a")
+    await here.publish("a", b"x")
+    assert ("a", b"x") not in listener.heard

@@ -1,0 +1,181 @@
+"""What every log keeps, asked of the stream on a real server and of its twin in memory."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from libs.common import subjects
+from libs.common.errors import Corrupt
+from libs.common.log import AppendRefused, Entry, Log
+from libs.common.log_jetstream import JetStreamLog
+from tests.contract.conftest import Logs
+
+QUOTA = subjects.QUOTA
+NODES = tuple(subjects.node(f"n{n}") for n in range(8))
+# More than one batch of either twin.
+MANY = 1_200
+
+
+async def filled(log: Log, count: int) -> list[Entry]:
+    """`count` entries, those of each node in order."""
+
+    async def fill(subject: str, share: int) -> list[Entry]:
+        entries, last = [], 0
+        for n in range(share):
+            data = b"%s %d" % (subject.encode(), n)
+            last = await log.append(subject, data, last)
+            entries.append(Entry(last, subject, data))
+        return entries
+
+    parts = await asyncio.gather(*(fill(subject, count // len(NODES)) for subject in NODES))
+    return sorted((entry for part in parts for entry in part), key=lambda entry: entry.seq)
+
+
+async def read(log: Log, after: int, count: int) -> list[Entry]:
+    """The next `count` entries."""
+    found: list[Entry] = []
+    async with asyncio.timeout(20), aclosing(log.read(after)) as batches:  # type: ignore[type-var]
+        async for batch in batches:
+            found += batch
+            if len(found) >= count:
+                break
+    return found
+
+
+async def test_an_empty_log_has_nothing(logs: Logs) -> None:
+    log = await logs()
+    assert await log.bounds() == (1, 0)
+    assert await log.last(QUOTA) is None
+    assert await log.get(1) is None
+
+
+async def test_reading_an_empty_log_says_that_there_is_nothing_yet(logs: Logs) -> None:
+    log = await logs()
+    async with asyncio.timeout(10), aclosing(log.read(0)) as batches:  # type: ignore[type-var]
+        assert await anext(batches) == []
+
+
+async def test_what_was_appended_can_be_asked_for(logs: Logs) -> None:
+    log = await logs()
+    first = await log.append(QUOTA, b"a", 0)
+    second = await log.append(QUOTA, b"b", first)
+    assert (first, second) == (1, 2)
+    assert await log.last(QUOTA) == Entry(2, QUOTA, b"b")
+    assert await log.get(1) == Entry(1, QUOTA, b"a")
+    assert await log.get(3) is None
+    assert await log.bounds() == (1, 2)
+
+
+async def test_the_last_entry_is_the_subject_s_own(logs: Logs) -> None:
+    log = await logs()
+    await log.append(QUOTA, b"a", 0)
+    await log.append(NODES[0], b"b", 0)
+    assert await log.last(QUOTA) == Entry(1, QUOTA, b"a")
+    assert await log.last(NODES[1]) is None
+
+
+async def test_a_subject_s_sequence_is_the_stream_s_and_expected_per_subject(logs: Logs) -> None:
+    log = await logs()
+    assert await log.append(QUOTA, b"a", 0) == 1
+    assert await log.append(NODES[0], b"b", 0) == 2
+    assert await log.append(QUOTA, b"c", 1) == 3
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3, 9])
+async def test_a_wrong_expectation_is_refused_and_stores_nothing(logs: Logs, expected: int) -> None:
+    log = await logs()
+    await log.append(QUOTA, b"a", 0)
+    await log.append(QUOTA, b"b", 1)
+    with pytest.raises(AppendRefused):
+        await log.append(QUOTA, b"c", expected)
+    assert await log.bounds() == (1, 2)
+
+
+async def test_the_second_of_two_processes_that_expect_the_same_is_refused(logs: Logs) -> None:
+    one, other = await logs(), await logs()
+    await one.append(QUOTA, b"one", 0)
+    with pytest.raises(AppendRefused):
+        await other.append(QUOTA, b"other", 0)
+    assert await other.last(QUOTA) == Entry(1, QUOTA, b"one")
+
+
+async def test_the_same_commit_twice_is_stored_once(logs: Logs) -> None:
+    """A server without replicas refuses the repetition, the others answer with its sequence: see `Log.append`."""
+    log = await logs()
+    assert await log.append(QUOTA, b"a", 0) == 1
+    try:
+        assert await log.append(QUOTA, b"a", 0) == 1
+    except AppendRefused:
+        assert isinstance(log, JetStreamLog)
+    assert await log.bounds() == (1, 1)
+
+
+async def test_equal_bytes_in_a_new_place_are_another_commit(logs: Logs) -> None:
+    log = await logs()
+    assert [await log.append(QUOTA, b"a", expected) for expected in range(3)] == [1, 2, 3]
+    assert await log.append(NODES[0], b"a", 0) == 4
+
+
+async def test_everything_is_read_in_order_and_once(logs: Logs) -> None:
+    log = await logs()
+    entries = await filled(log, MANY)
+    assert [entry.seq for entry in entries] == list(range(1, MANY + 1))
+    assert await read(log, 0, MANY) == entries
+
+
+@pytest.mark.parametrize("after", [1, MANY // 2, MANY - 1])
+async def test_reading_resumes_behind_any_entry(logs: Logs, after: int) -> None:
+    log = await logs()
+    entries = await filled(log, MANY)
+    assert await read(log, after, MANY - after) == entries[after:]
+
+
+async def test_a_reader_hears_what_another_process_appends_later(logs: Logs) -> None:
+    log, other = await logs(), await logs()
+    await log.append(QUOTA, b"a", 0)
+    reading = asyncio.create_task(read(log, 1, 2))
+    await asyncio.sleep(0.1)
+    await other.append(QUOTA, b"b", 1)
+    await other.append(QUOTA, b"c", 2)
+    assert await reading == [Entry(2, QUOTA, b"b"), Entry(3, QUOTA, b"c")]
+
+
+async def test_a_reader_that_knows_all_is_told_that_there_is_nothing_new_again_and_again(logs: Logs) -> None:
+    log = await logs()
+    await log.append(QUOTA, b"a", 0)
+    async with asyncio.timeout(10), aclosing(log.read(1)) as batches:  # type: ignore[type-var]
+        assert [await anext(batches) for _ in range(2)] == [[], []]
+
+
+async def test_a_slow_reader_loses_nothing(logs: Logs) -> None:
+    log, other = await logs(), await logs()
+    found: list[Entry] = []
+    async with asyncio.timeout(30), aclosing(log.read(0)) as batches:  # type: ignore[type-var]
+        assert await anext(batches) == []
+        entries = await filled(other, MANY)
+        async for batch in batches:
+            found += batch
+            await asyncio.sleep(0.05)
+            if len(found) == MANY:
+                break
+    assert found == entries
+
+
+async def test_a_log_that_ends_before_the_reader_s_place_was_lost(logs: Logs) -> None:
+    log = await logs()
+    await log.append(QUOTA, b"a", 0)
+    with pytest.raises(Corrupt, match="the log ends at 1, before 2"):
+        await anext(log.read(2))
+
+
+async def test_a_trimmed_head_needs_a_snapshot(jetstream: Logs) -> None:
+    log = await jetstream()
+    assert isinstance(log, JetStreamLog)
+    await filled(log, 40)
+    await log.js.purge_stream(subjects.STREAM, seq=11)
+    assert await log.bounds() == (11, 40)
+    assert await log.get(10) is None
+    with pytest.raises(Corrupt, match="start from a snapshot"):
+        await anext(log.read(9))
+    assert (await read(log, 10, 30))[0].seq == 11

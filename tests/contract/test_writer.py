@@ -1,0 +1,236 @@
+"""What a writer promises over any log: order, whole groups, one writer at a time, and a known outcome in the end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.clock import SystemClock
+from libs.common.cluster import Cluster
+from libs.common.errors import Fenced
+from libs.common.log import AppendRefused, AppendUnknown, Entry, Log
+from libs.common.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.model import JobId
+from libs.common.writer import GROUP_FACTS_MAX, Writer
+from tests.contract.conftest import STREAM_BYTES, Logs
+from tests.natsserver import NatsServer
+
+SUBJECT = subjects.QUOTA
+# Committed one by one while the server is killed.
+FACTS = 400
+
+
+def admitted(n: int) -> f.JobAdmitted:
+    return f.JobAdmitted(job_id=JobId(f"j{n}"))
+
+
+async def attached(log: Log) -> Writer:
+    writer = Writer(log, SystemClock(), SUBJECT, lambda: 0)
+    await writer.attach()
+    return writer
+
+
+@asynccontextmanager
+async def running(log: Log) -> AsyncIterator[Writer]:
+    writer = await attached(log)
+    task = asyncio.create_task(writer.run())
+    yield writer
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def commits(log: Log) -> list[tuple[Entry, f.Commit]]:
+    """The whole log, decoded; its places are checked as a service checks them."""
+    _, last = await log.bounds()
+    entries = [entry for seq in range(1, last + 1) if (entry := await log.get(seq)) is not None]
+    cluster = Cluster()
+    for entry in entries:
+        fold.pass_over(cluster, entry.seq, entry.subject, f.decode(entry.data))
+    return [(entry, f.decode(entry.data)) for entry in entries]
+
+
+async def jobs(log: Log) -> list[str]:
+    """The jobs in the order in which the log names them."""
+    return [fact.job_id for _, commit in await commits(log) for fact in commit.facts if isinstance(fact, f.JobAdmitted)]
+
+
+class Faulty:
+    """A log whose appends end otherwise than the server says, as the network can make it: one plan entry per append."""
+
+    def __init__(self, log: Log, *plan: str) -> None:
+        self.log = log
+        self.plan = list(plan)
+
+    async def append(self, subject: str, data: bytes, expected: int) -> int:
+        fault = self.plan.pop(0) if self.plan else ""
+        if fault == "lost":
+            raise AppendUnknown("the commit never arrived")
+        if fault == "refused by mistake":
+            raise AppendRefused("a sole writer, refused all the same")
+        seq = await self.log.append(subject, data, expected)
+        if fault == "unanswered":
+            raise AppendUnknown("the answer never arrived")
+        return await self.log.append(subject, data, expected) if fault == "sent twice" else seq
+
+    async def last(self, subject: str) -> Entry | None:
+        return await self.log.last(subject)
+
+    async def get(self, seq: int) -> Entry | None:
+        return await self.log.get(seq)
+
+    async def bounds(self) -> tuple[int, int]:
+        return await self.log.bounds()
+
+    def read(self, after: int) -> AsyncIterator[list[Entry]]:
+        return self.log.read(after)
+
+
+async def test_facts_keep_their_order_and_share_commits(logs: Logs) -> None:
+    log = await logs()
+    async with running(log) as writer:
+        seqs = await asyncio.gather(*(writer.put([admitted(n)]) for n in range(600)))
+    assert await jobs(log) == [f"j{n}" for n in range(600)]
+    assert seqs == sorted(seqs) and len(await commits(log)) == seqs[-1] <= 2 * 600 // GROUP_FACTS_MAX
+
+
+async def test_a_group_is_never_divided(logs: Logs) -> None:
+    log = await logs()
+    async with running(log) as writer:
+        groups = [[admitted(100 * g + n) for n in range(7)] for g in range(100)]
+        seqs = await asyncio.gather(*(writer.put(group) for group in groups))
+    found = {entry.seq: commit.facts for entry, commit in await commits(log)}
+    for seq, group in zip(seqs, groups, strict=True):
+        at = found[seq].index(group[0])
+        assert list(found[seq][at : at + 7]) == group
+
+
+async def test_a_writer_that_comes_later_goes_on_where_the_subject_stands(logs: Logs) -> None:
+    log = await logs()
+    await (await attached(log)).commit([admitted(1)])
+    later = await attached(await logs())
+    assert (later.attached_seq, later.number) == (1, 1)
+    assert await later.commit([admitted(2)]) == 2
+    assert [commit.number for _, commit in await commits(log)] == [1, 2]
+
+
+async def test_a_writer_is_fenced_when_another_wrote(logs: Logs) -> None:
+    log = await logs()
+    one, other = await attached(log), await attached(await logs())
+    await other.commit([admitted(1)])
+    with pytest.raises(Fenced):
+        await one.commit([admitted(2)])
+    assert await jobs(log) == ["j1"]
+
+
+async def test_of_two_writers_at_once_one_is_fenced(logs: Logs) -> None:
+    log = await logs()
+    writers = [await attached(log), await attached(await logs())]
+    ends = await asyncio.gather(*(writer.commit([admitted(n)]) for n, writer in enumerate(writers)), return_exceptions=True)
+    assert sorted(type(end).__name__ for end in ends) == ["Fenced", "int"]
+    assert len(await jobs(log)) == 1
+
+
+async def test_an_entry_that_another_wrote_fences_the_reader_of_it(logs: Logs) -> None:
+    log = await logs()
+    one, other = await attached(log), await attached(await logs())
+    seq = await other.commit([admitted(1)])
+    entry = await log.get(seq)
+    assert entry is not None and other.owns(entry)
+    with pytest.raises(Fenced):
+        one.owns(entry)
+
+
+async def test_what_was_there_before_is_not_the_writer_s_own(logs: Logs) -> None:
+    log = await logs()
+    seq = await (await attached(log)).commit([admitted(1)])
+    entry = await log.get(seq)
+    assert entry is not None and not (await attached(log)).owns(entry)
+
+
+@pytest.mark.parametrize("fault", ["lost", "unanswered", "refused by mistake", "sent twice"])
+async def test_an_outcome_that_is_not_known_becomes_known(logs: Logs, fault: str) -> None:
+    """`sent twice` is what a server without replicas refuses although it stored the first: the writer concludes "mine"."""
+    log = await logs()
+    async with running(Faulty(log, "", fault, fault)) as writer:
+        seqs = [await writer.put([admitted(n)]) for n in range(4)]
+    assert seqs == [1, 2, 3, 4]
+    assert await jobs(log) == ["j0", "j1", "j2", "j3"]
+
+
+async def test_a_server_without_replicas_refuses_what_it_stored(jetstream: Logs) -> None:
+    """The case that `test_an_outcome_that_is_not_known_becomes_known` is about is real."""
+    log = await jetstream()
+    await log.append(SUBJECT, b"a", 0)
+    with pytest.raises(AppendRefused):
+        await log.append(SUBJECT, b"a", 0)
+
+
+@pytest.mark.parametrize("fault", ["lost", "unanswered"])
+async def test_an_unknown_outcome_is_fenced_when_another_wrote_meanwhile(logs: Logs, fault: str) -> None:
+    log = await logs()
+    faulty = Faulty(log, fault)
+    one, other = await attached(faulty), await attached(log)
+    if fault == "lost":
+        await other.commit([admitted(1)])
+        with pytest.raises(Fenced):
+            await one.commit([admitted(2)])
+    else:
+        assert await one.commit([admitted(2)]) == 1
+        with pytest.raises(Fenced):
+            await other.commit([admitted(1)])
+    assert len(await jobs(log)) == 1
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server of this test alone."""
+    server = NatsServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_all_go_on(mortal: NatsServer) -> None:
+    client, other = await connect([mortal.url], "writer"), await connect([mortal.url], "reader")
+    await create_stream(client, 1, STREAM_BYTES)
+    seen: list[str] = []
+    acked: list[str] = []
+    reading = asyncio.create_task(follow(JetStreamLog(other), seen))
+    async with asyncio.timeout(60), running(JetStreamLog(client)) as writer:
+        putting = asyncio.create_task(put_many(writer, acked, FACTS))
+        for acknowledged in (50, 200):
+            while len(acked) < acknowledged:
+                await asyncio.sleep(0.001)
+            mortal.kill()
+            assert len(acked) < FACTS
+            await asyncio.to_thread(mortal.start)
+        await putting
+        assert acked == [f"j{n}" for n in range(FACTS)] == await jobs(JetStreamLog(client))
+        while len(seen) < FACTS:
+            await asyncio.sleep(0.05)
+    assert seen == acked
+    reading.cancel()
+    await client.close()
+    await other.close()
+
+
+async def put_many(writer: Writer, acked: list[str], count: int) -> None:
+    for n in range(count):
+        await writer.put([admitted(n)])
+        acked.append(f"j{n}")
+
+
+async def follow(log: Log, seen: list[str]) -> None:
+    """As a service reads: any gap raises."""
+    cluster = Cluster()
+    async for batch in log.read(0):
+        for entry in batch:
+            commit = f.decode(entry.data)
+            fold.pass_over(cluster, entry.seq, entry.subject, commit)
+            seen += [fact.job_id for fact in commit.facts if isinstance(fact, f.JobAdmitted)]
