@@ -141,8 +141,8 @@ def _ask() -> tuple[str, ...]:
 
 
 def _read_facts() -> tuple[str, ...]:
-    """What `log_jetstream` uses: the bounds, single messages from the leader, a pushed consumer with flow control."""
-    return (f"{API}.STREAM.MSG.GET.{s.STREAM}", *_consume(s.STREAM))
+    """What `log_jetstream` uses: the bounds, single messages, a pushed consumer with flow control."""
+    return (f"{API}.STREAM.MSG.GET.{s.STREAM}", f"{API}.DIRECT.GET.{s.STREAM}.>", *_consume(s.STREAM))
 
 
 def _read_snapshots() -> tuple[str, ...]:

@@ -22,6 +22,8 @@ FREE_BYTES_MIN: Final = 256 << 20
 LOG_BYTES_MAX: Final = 8 << 30
 LOG_BYTES_MIN: Final = 64 << 20
 NODES_MAX: Final = 1_024
+# What a first start makes before cluster.json, and leaves when it is cut short.
+BEFORE_SHAPE: Final = ("lock", "logs")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +94,7 @@ def load(state: Path) -> Shape | None:
     """None for an empty or missing directory. Raises Corrupt when it holds something that is not ours, or damaged."""
     path = shape_file(state)
     if not path.exists():
-        # A first start that was cut short leaves no more than its lock.
-        if state.exists() and any(each.name != "lock" for each in state.iterdir()):
+        if state.exists() and any(each.name not in BEFORE_SHAPE for each in state.iterdir()):
             raise Corrupt(f"{state} holds files but no cluster.json: it is not a cluster's state; choose another with --state")
         return None
     raw = path.read_bytes()

@@ -173,6 +173,12 @@ def test_a_state_directory_that_is_not_ours_is_left_alone(tmp_path: Path, text: 
     assert [path.name for path in state.iterdir()] == ["cluster.json"]
 
 
+def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "lock").write_text("123")
+    assert shape.prepare(Options(state=tmp_path)).nodes == 4
+
+
 def test_a_directory_of_other_files_is_never_taken_or_removed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
     for verb in (commands.up, commands.clean):
