@@ -22,6 +22,7 @@ class Leases:
         self.floor = 0
         self.granted: dict[NodeId, int] = {}
         self.heard: dict[NodeId, int] = {}
+        self.watched: dict[NodeId, int] = {}
         self.ticked = 0
         self.deaf = False
 
@@ -42,6 +43,7 @@ class Leases:
 
     def silent(self, cluster: Cluster, now: int, now_wall_ns: int) -> list[tuple[NodeId, int]]:
         """(node, incarnation) of the usable nodes whose last possible lease ended more than a margin ago."""
+        self._watch(cluster, now)
         if self._cannot_tell(cluster, now) or now_wall_ns < cluster.extended_until_ns + cluster.timing.margin_ms * MS:
             return []
         margin = cluster.timing.margin_ms * MS
@@ -50,6 +52,13 @@ class Leases:
             for node in cluster.nodes.values()
             if node.usable and max(self.floor, self.granted.get(node.node_id, 0)) + margin < now
         ]
+
+    def _watch(self, cluster: Cluster, now: int) -> None:
+        """The silence of a node that is new, came back or began again counts from now on: it may not have heard of it yet."""
+        for node in cluster.nodes.values():
+            if node.usable and self.watched.get(node.node_id) != node.incarnation:
+                self.watched[node.node_id] = node.incarnation
+                self.granted[node.node_id] = max(self.granted.get(node.node_id, 0), now + cluster.timing.lease_ms * MS)
 
     def _cannot_tell(self, cluster: Cluster, now: int) -> bool:
         """Whether this process itself is the one that does not hear; while it is, and once after, every count starts

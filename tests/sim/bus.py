@@ -95,7 +95,7 @@ class SimBus:
         finally:
             timer.cancel()
 
-    async def subscribe(self, subject: str, handler: Handler) -> None:
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
         self.process.check()
         self.network.join(SimSubscription(subject, self._answering(handler), self.process, self.host))
 

@@ -42,6 +42,7 @@ RATES: Final = {
     "bus_late": 0.03,
     "bus_twice": 0.05,
     "launch_slow": 0.1,
+    "launch_refused": 0.02,
 }
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
-from tests.sim.nodes import Behaviour
+from tests.sim.machine import Behaviour
 
 JOBS_MIN: Final = 20
 JOBS_MAX: Final = 28

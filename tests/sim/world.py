@@ -9,7 +9,7 @@ import gc
 import hashlib
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -17,23 +17,28 @@ import msgspec
 from libs.common import facts as f
 from libs.common import fold
 from libs.common.cluster import Cluster, live_jobs
-from libs.common.errors import Corrupt, MusterError, TooNew, Unavailable
+from libs.common.errors import Corrupt, MusterError
+from libs.common.kv import MemoryOutputs
 from libs.common.log import Entry
 from libs.common.model import GpuHold
 from libs.common.settings import Settings
+from services.node_agent.service import Agent
+from services.node_agent.supervision_protocol import Machine
 from services.quota.service import Quota
+from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
+from services.scheduler.state import State as SchedulerState
 from tests.sim import faults
 from tests.sim.auditor import Archive, Auditor
-from tests.sim.bus import Network, SimBus
+from tests.sim.bus import Network
 from tests.sim.client import Client
-from tests.sim.clock import SimClock
 from tests.sim.faults import Blow, Plan
-from tests.sim.log import SimLog, SimStream
-from tests.sim.loop import Process, Stuck, VirtualLoop
+from tests.sim.log import SimStream
+from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
-from tests.sim.nodes import Machine
-from tests.sim.standin import StandInAgent
+from tests.sim.machine import Machine as SimMachine
+from tests.sim.slot import SimLeadership, Slot, cause
+from tests.sim.supervisors import SimDriver, SimMemory, SimSupervisors
 from tests.sim.truth import Running, Truth
 from tests.sim.weather import Weather
 from tests.sim.workload import Shape, workload
@@ -42,7 +47,7 @@ from tests.sim.workload import Shape, workload
 CALM_MAX_S: Final = 120.0
 QUIET_MAX_S: Final = 20.0
 LOOK_EVERY_S: Final = 0.25
-RESTART_S: Final = 0.3
+TAIL_FACTS: Final = 30
 SETTINGS: Final = Settings(heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, cluster_id="simulated")
 
 
@@ -67,60 +72,6 @@ class Result(msgspec.Struct, frozen=True):
     faults: dict[str, int]
     story: list[tuple[float, str]]
     tail: list[str]
-
-
-class Slot:
-    """A place where a process runs again and again, as a service manager would keep it."""
-
-    def __init__(self, world: "World", name: str, host: str, start: Callable[["Slot"], Coroutine[Any, Any, None]]) -> None:
-        self.world = world
-        self.name = name
-        self.host = host
-        self.start = start
-        self.process = Process(name)
-        self.process.alive = False
-        self.service: Any = None
-        self.held_until = 0.0
-        self.starts = 0
-        self.log: SimLog | None = None
-        self.clock = SimClock(world.loop, world.skew())
-
-    async def keep(self) -> None:
-        """Start it, wait for its end, wait as long as the fault says, and again."""
-        while True:
-            while self.held_until > self.world.loop.now or not self.world.host_up(self.host):
-                await asyncio.sleep(max(0.05, min(0.5, self.held_until - self.world.loop.now)))
-            self.starts += 1
-            self.process, self.service = Process(f"{self.name}#{self.starts}"), None
-            task = self.process.spawn(self.start(self))
-            await asyncio.wait([task])
-            self._ended(task)
-            self.process.kill()
-            self.held_until = max(self.held_until, self.world.loop.now + RESTART_S)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or not self.process.alive:
-            return
-        error = task.exception()
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        if isinstance(error, MusterError) and not isinstance(error, Corrupt | TooNew):
-            self.world.weather.tell("stood_down", f"{self.name}: {error}")
-        else:
-            self.world.violate("no_service_dies_of_a_bug", f"{self.name}: {error!r}", error)
-
-    def strike(self, length_s: float) -> None:
-        """kill -9, and not started again for a while."""
-        self.held_until = max(self.held_until, self.world.loop.now + length_s)
-        self.process.kill()
-
-    def open_log(self) -> SimLog:
-        self.log = SimLog(self.world.stream, self.process, self.world.weather, self.world.acked)
-        self.log.stalled_until = self.world.stalled_until
-        return self.log
-
-    def open_bus(self) -> SimBus:
-        return SimBus(self.world.network, self.process, self.host)
 
 
 class World:
@@ -153,8 +104,8 @@ class World:
 
     # -- the parts ----------------------------------------------------------------------------------------------
 
-    def _machine(self, node_id: str, gpus: int) -> Machine:
-        machine = Machine(self.loop, node_id, gpus, self.truth, self.weather, self.plan.seed)
+    def _machine(self, node_id: str, gpus: int) -> SimMachine:
+        machine = SimMachine(self.loop, node_id, gpus, self.truth, self.weather, self.plan.seed)
         machine.held_by = self._holds
         machine.power_on(self.skew())
         return machine
@@ -186,8 +137,11 @@ class World:
     async def _agent(self, slot: Slot) -> None:
         machine = self.machines[slot.host]
         slot.clock = machine.clock
-        slot.service = StandInAgent(machine, slot.process, slot.open_log(), slot.open_bus())
-        await slot.service.run()
+        jobs, memory = SimSupervisors(machine, slot.process), SimMemory(machine, slot.process)
+        identity = Machine(node_id=machine.node_id, address=machine.node_id, boot_id=machine.boot_id)
+        log, bus = slot.open_log(), slot.open_bus()
+        slot.service = Agent(identity, log, bus, machine.clock, jobs, SimDriver(machine), MemoryOutputs(), memory)
+        await slot.service.run(asyncio.Event())
 
     def skew(self) -> float:
         return self.dice.uniform(-self.plan.skew_max_s, self.plan.skew_max_s)
@@ -195,13 +149,21 @@ class World:
     def host_up(self, host: str) -> bool:
         return host not in self.machines or self.machines[host].up
 
-    def live_states(self) -> list[tuple[str, Cluster]]:
-        """The folds of the services that lead or serve now."""
-        found: list[tuple[str, Cluster]] = []
-        for name, slot in self.slots.items():
-            if isinstance(slot.service, Scheduler) and slot.process.alive and slot.service.state.epoch == self.reference.epoch:
-                found += [(f"{name} (ahead)", slot.service.state.cluster), (f"{name} (acknowledged)", slot.service.acked)]
-        return found
+    def leading(self) -> list[tuple[str, Scheduler]]:
+        """The scheduler of the present term, if it lives."""
+        epoch = self.reference.epoch
+        found = [(name, slot.service) for name, slot in self.slots.items() if slot.process.alive]
+        return [(name, service) for name, service in found if isinstance(service, Scheduler) and service.state.epoch == epoch]
+
+    def acknowledged(self) -> list[tuple[str, Cluster]]:
+        """The folds of the leader that hold nothing but what was read."""
+        return [(name, scheduler.acked) for name, scheduler in self.leading()]
+
+    def ahead(self) -> list[tuple[str, SchedulerState | QuotaState]]:
+        """The states that work ahead of the log."""
+        quota = self.slots["quota"]
+        states = [(name, scheduler.state) for name, scheduler in self.leading()]
+        return [*states, ("quota", quota.service.state)] if quota.process.alive and quota.service else states
 
     # -- what is watched ----------------------------------------------------------------------------------------
 
@@ -272,11 +234,12 @@ class World:
         """All has been read, nothing is in flight, every node is back."""
         if any(not node.usable for node in self.reference.nodes.values()) or len(self.archive.entries) < len(self.stream.entries):
             return False
-        states = self.live_states()
-        return bool(states) and all(cluster.seq == self.reference.seq for _, cluster in states)
+        folds = [*self.acknowledged(), *((name, state.cluster) for name, state in self.ahead())]
+        read = len(folds) >= 3 and all(cluster.seq == self.reference.seq for _, cluster in folds)
+        return read and all(service.writer.idle for _, service in (*self.leading(), ("quota", self.slots["quota"].service)))
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
+        error = cause(context.get("exception"))
         if error is not None and not isinstance(error, MusterError):
             self.violate("no_service_dies_of_a_bug", f"{context.get('message')}: {error!r}", error)
 
@@ -320,9 +283,8 @@ class World:
 
     def _second_scheduler(self, blow: Blow) -> None:
         """The leader is paused past its term, so that the standby takes over, and then wakes up as if nothing had been."""
-        for slot in self.slots.values():
-            if isinstance(slot.service, Scheduler) and slot.process.alive and slot.service.state.epoch == self.reference.epoch:
-                slot.process.pause(SETTINGS.term_ms / 1e3 + blow.length_s)
+        for name, _ in self.leading():
+            self.slots[name].process.pause(SETTINGS.term_ms / 1e3 + blow.length_s)
 
     def _power_cut(self, blow: Blow) -> None:
         machine = self.machines[blow.target]
@@ -334,23 +296,9 @@ class World:
             self.disks_lost[blow.target] = None
         self.loop.call_later(blow.length_s, self._power_on, machine)
 
-    def _power_on(self, machine: Machine) -> None:
+    def _power_on(self, machine: SimMachine) -> None:
         if not machine.up:
             machine.power_on(self.skew())
-
-
-class SimLeadership:
-    """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls."""
-
-    def __init__(self, slot: Slot) -> None:
-        self.slot = slot
-
-    async def renew(self, instance: str) -> None:
-        stalled = self.slot.world.stalled_until > self.slot.world.loop.now
-        await asyncio.sleep(0.001)
-        self.slot.process.check()
-        if stalled or self.slot.world.weather.hit("log_silent", "leadership"):
-            raise Unavailable("no quorum")
 
 
 def simulate(plan: Plan, checkers: tuple[type, ...] | None = None) -> Result:
@@ -395,5 +343,14 @@ def _result(world: World) -> Result:
         ends=ends,
         faults=dict(sorted(world.weather.counts.items())),
         story=world.weather.story,
-        tail=[],
+        tail=_tail(world),
     )
+
+
+def _tail(world: World) -> list[str]:
+    """The last facts of the log, one a line, for a person."""
+    lines = []
+    for entry in world.stream.entries[-TAIL_FACTS:]:
+        commit = f.decode(entry.data)
+        lines += [f"{entry.seq:6} {entry.subject} epoch {commit.epoch} seen {commit.seen}: {fact}" for fact in commit.facts]
+    return lines[-TAIL_FACTS:]

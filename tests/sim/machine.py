@@ -1,0 +1,203 @@
+"""Simulated machines: disk, lease file, supervisors and the processes of jobs, which live and die without any agent.
+
+The agent's way to them is `supervisors.py`. Rules kept here as by the real supervisors: an exit record before anyone is told, and every
+supervisor has killed its job before the lease passes, whether an agent lives or not.
+"""
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
+from services.node_agent.observations import Exit
+from tests.sim.clock import SimClock
+from tests.sim.loop import VirtualLoop
+from tests.sim.truth import Running, Truth
+from tests.sim.weather import Weather
+
+TERM_BEFORE_S: Final = 2.0
+KILL_BEFORE_S: Final = 0.5
+DIES_IN_S: Final = 0.02
+GPU_MEMORY: Final = 80 << 30
+
+
+class Behaviour(msgspec.Struct, frozen=True):
+    """What a simulated command does; it travels as the job's command."""
+
+    duration_ms: int
+    exit_code: int = 0
+    ignores_term: bool = False
+
+    def command(self) -> tuple[str, ...]:
+        return ("simulated", str(self.duration_ms), str(self.exit_code), "stubborn" if self.ignores_term else "polite")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str]) -> "Behaviour":
+        return cls(int(argv[1]), int(argv[2]), argv[3] == "stubborn")
+
+
+class JobFiles(msgspec.Struct):
+    """A job's directory: what survives the agent, and the machine unless its disk is lost. `claimed` by a supervisor that began."""
+
+    ref: AttemptRef
+    rank: int
+    gpus: tuple[GpuId, ...]
+    seq: int
+    forgotten: bool = False
+    claimed: bool = False
+    exit: Exit | None = None
+
+
+class Disk:
+    """What survives a power cut: the supervisors' directories, and the agent's one number."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[AttemptRef, JobFiles] = {}
+        self.incarnation = 0
+
+
+class Listener(Protocol):
+    """The agent that is there now, if any."""
+
+    def exited(self, ref: AttemptRef, end: Exit) -> None: ...
+
+
+class Supervised:
+    """A living supervisor with its job's process."""
+
+    def __init__(self, machine: "Machine", ref: AttemptRef, argv: Sequence[str], running: Running) -> None:
+        self.machine = machine
+        self.ref = ref
+        self.behaviour = Behaviour.parse(argv)
+        self.running = running
+        self.reason = "exited"
+        self.signal = 0
+        self.timers: list[asyncio.TimerHandle] = []
+        self.lease_timer: asyncio.TimerHandle | None = None
+        self.kill_at_s = float("inf")
+
+    def begin(self) -> None:
+        self._later(self.behaviour.duration_ms / 1e3, self._exit)
+        if self.machine.enforces_lease:
+            self._watch_lease()
+
+    def stop(self, signal: int, grace_s: float, reason: str = "stopped") -> None:
+        """The first stop sends the signal; a later one can only bring the kill forward."""
+        if self.reason == "exited":
+            self.reason, self.signal = reason, signal
+            if signal != 9 and not self.behaviour.ignores_term:
+                self._later(DIES_IN_S, self._exit)
+        wait_s = 0.0 if signal == 9 else grace_s
+        if self.machine.loop.now + wait_s < self.kill_at_s:
+            self.kill_at_s = self.machine.loop.now + wait_s
+            self._later(wait_s + DIES_IN_S, self._killed)
+
+    def vanish(self) -> None:
+        """The machine died under it."""
+        for timer in self.timers:
+            timer.cancel()
+        if self.lease_timer is not None:
+            self.lease_timer.cancel()
+        self.machine.truth.end(self.running)
+
+    def _killed(self) -> None:
+        self.signal = 9
+        self._exit()
+
+    def _exit(self) -> None:
+        self.vanish()
+        if self.reason == "exited":
+            self.machine.ended(self.ref, Exit(executed=True, exit_code=self.behaviour.exit_code))
+        else:
+            self.machine.ended(self.ref, Exit(executed=True, exit_code=None, signal=self.signal, reason=self.reason))
+
+    def _watch_lease(self) -> None:
+        """Look again at each deadline; there is nobody else to do it."""
+        left_s = self.machine.lease_left_s()
+        if left_s <= TERM_BEFORE_S:
+            self.stop(15, max(0.0, left_s - KILL_BEFORE_S - DIES_IN_S), "lease_expired")
+        else:
+            self.lease_timer = self.machine.later(left_s - TERM_BEFORE_S, self._watch_lease)
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        self.timers.append(self.machine.later(delay_s, act))
+
+
+class Machine:
+    """One node's hardware. `boot` counts its starts; the lease file means nothing to a later boot."""
+
+    def __init__(self, loop: VirtualLoop, node_id: str, gpus: int, truth: Truth, weather: Weather, seed: int) -> None:
+        self.loop = loop
+        self.node_id = node_id
+        self.truth = truth
+        self.weather = weather
+        self.random = random.Random(f"machine {node_id} {seed}")
+        self.gpus = tuple(_gpu(node_id, index) for index in range(gpus))
+        self.disk = Disk()
+        self.clock = SimClock(loop)
+        self.enforces_lease = True
+        self.honours_marker = True
+        self.context = contextvars.Context()
+        self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = lambda job_id, attempt, node_id: ()
+        self.agent: Listener | None = None
+        self.supervised: dict[AttemptRef, Supervised] = {}
+        self.up = False
+        self.boot = 0
+        self.lease_ns = 0
+
+    def power_on(self, skew_s: float) -> None:
+        self.up = True
+        self.boot += 1
+        self.lease_ns = 0
+        self.clock = SimClock(self.loop, skew_s, self.loop.now - self.random.uniform(5.0, 50.0), self.random.uniform(0.999, 1.001))
+
+    def power_off(self, lose_disk: bool) -> None:
+        """All at once: nothing more is written, nobody is told."""
+        self.up = False
+        for supervised in list(self.supervised.values()):
+            supervised.vanish()
+        self.supervised.clear()
+        if lose_disk:
+            self.disk = Disk()
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.node_id}-boot-{self.boot}"
+
+    def lease_left_s(self) -> float:
+        return (self.lease_ns - self.clock.boot_ns()) / 1e9 / self.clock.rate
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
+        """In nobody's process: an agent's death or pause does not stop it."""
+        return self.loop.call_later(max(0.0, delay_s), act, context=self.context)
+
+    def fork(self, ref: AttemptRef, argv: Sequence[str]) -> bool:
+        """A supervisor claims the attempt and starts its process; False when it began nothing."""
+        files = self.disk.jobs[ref]
+        if files.claimed or files.exit is not None:
+            return False
+        if self.enforces_lease and self.lease_left_s() <= TERM_BEFORE_S:
+            files.exit = Exit(executed=False, exit_code=None, reason="lease_expired")
+            return False
+        files.claimed = True
+        gpus = self.held_by(ref.job_id, ref.attempt, self.node_id)
+        running = Running(ref.job_id, ref.attempt, self.node_id, self.boot, gpus, self.loop.now)
+        supervised = self.supervised[ref] = Supervised(self, ref, argv, running)
+        self.truth.begin(running)
+        supervised.begin()
+        return True
+
+    def ended(self, ref: AttemptRef, end: Exit) -> None:
+        """The exit record first, then whoever listens."""
+        del self.supervised[ref]
+        self.disk.jobs[ref].exit = end
+        if self.agent is not None:
+            self.agent.exited(ref, end)
+
+
+def _gpu(node_id: str, index: int) -> Gpu:
+    return Gpu(GpuId(f"gpu-{node_id}-{index}"), index, "simulated", "Simulated H100", GPU_MEMORY)

@@ -1,0 +1,95 @@
+"""A place where a process of the simulation runs again and again, as a service manager would keep it.
+
+It owns what the process has of the world (its ways to the log and the bus, its clock) and says what its end means: a kill and a known
+error are part of the weather, anything else is a bug that the next start would hide, and a violation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from libs.common.errors import Corrupt, MusterError, TooNew, Unavailable
+from tests.sim.bus import SimBus
+from tests.sim.clock import SimClock
+from tests.sim.log import SimLog
+from tests.sim.loop import Process
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+RESTART_S: Final = 0.3
+
+
+class Slot:
+    """A place where a process runs again and again, as a service manager would keep it."""
+
+    def __init__(self, world: World, name: str, host: str, start: Callable[[Slot], Coroutine[Any, Any, None]]) -> None:
+        self.world = world
+        self.name = name
+        self.host = host
+        self.start = start
+        self.process = Process(name)
+        self.process.alive = False
+        self.service: Any = None
+        self.held_until = 0.0
+        self.starts = 0
+        self.log: SimLog | None = None
+        self.clock = SimClock(world.loop, world.skew())
+
+    async def keep(self) -> None:
+        """Start it, wait for its end, wait as long as the fault says, and again."""
+        while True:
+            while self.held_until > self.world.loop.now or not self.world.host_up(self.host):
+                await asyncio.sleep(max(0.05, min(0.5, self.held_until - self.world.loop.now)))
+            self.starts += 1
+            self.process, self.service = Process(f"{self.name}#{self.starts}"), None
+            task = self.process.spawn(self.start(self))
+            await asyncio.wait([task])
+            self._ended(task)
+            self.process.kill()
+            self.held_until = max(self.held_until, self.world.loop.now + RESTART_S)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or not self.process.alive:
+            return
+        error = cause(task.exception())
+        if isinstance(error, MusterError) and not isinstance(error, Corrupt | TooNew):
+            self.world.weather.tell("stood_down", f"{self.name}: {error}")
+        else:
+            self.world.violate("no_service_dies_of_a_bug", f"{self.name}: {error!r}", error)
+
+    def strike(self, length_s: float) -> None:
+        """kill -9, and not started again for a while."""
+        self.held_until = max(self.held_until, self.world.loop.now + length_s)
+        self.process.kill()
+
+    def open_log(self) -> SimLog:
+        self.log = SimLog(self.world.stream, self.process, self.world.weather, self.world.acked)
+        self.log.stalled_until = self.world.stalled_until
+        return self.log
+
+    def open_bus(self) -> SimBus:
+        return SimBus(self.world.network, self.process, self.host)
+
+
+def cause(error: BaseException | None) -> BaseException | None:
+    """Of a group the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class SimLeadership:
+    """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+
+    async def renew(self, instance: str) -> None:
+        stalled = self.slot.world.stalled_until > self.slot.world.loop.now
+        await asyncio.sleep(0.001)
+        self.slot.process.check()
+        if stalled or self.slot.world.weather.hit("log_silent", "leadership"):
+            raise Unavailable("no quorum")

@@ -1,0 +1,152 @@
+"""The agent's side of a simulated machine: its supervisors, its one remembered number and its devices.
+
+`SimSupervisors` is the simulation's twin of `services.node_agent.job_directories.JobDirectories`. Rule kept here as there: a marker on
+disk before anything runs, so that a (job, attempt) is launched at most once, whatever dies in between.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common.errors import Refused
+from libs.common.model import AttemptRef, Gpu, GpuId
+from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
+from services.node_agent.state import key_of
+from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece
+from tests.sim.loop import Process
+from tests.sim.machine import JobFiles, Machine
+
+LAUNCH_S: Final = 0.003
+LAUNCH_SLOW_S: Final = 4.0
+EVENT_S: Final = 0.001
+DISK_S: Final = 0.002
+
+
+class SimSupervisors:
+    """See `services.node_agent.supervision_protocol.JobSupervisors`: one agent process's way to its machine."""
+
+    def __init__(self, machine: Machine, process: Process) -> None:
+        self.machine = machine
+        self.process = process
+        self.on_event: OnEvent = lambda seen: None
+        self.told: dict[tuple[AttemptRef, str], None] = {}
+
+    async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
+        """Adopts what is on disk; a marker without a living supervisor has ended."""
+        await self._touch(DISK_S)
+        self.on_event = on_event
+        self.machine.agent = self
+        self.process.at_death.append(self._let_go)
+        return [self._adopt(files) for files in self.machine.disk.jobs.values() if not files.forgotten]
+
+    async def close(self) -> None:
+        self._let_go()
+
+    async def launch(self, launch: Launch) -> None:
+        await self._touch(DISK_S)
+        ref, weather = launch.ref, self.machine.weather
+        if ref in self.machine.disk.jobs and self.machine.honours_marker:
+            raise AlreadyLaunched(f"{key_of(ref)} was started before")
+        if weather.hit("launch_refused", self.machine.node_id):
+            raise Refused(f"{key_of(ref)} cannot be started: no room on disk")
+        self.machine.disk.jobs[ref] = JobFiles(ref, launch.rank, launch.gpus, launch.seq)
+        slow = weather.hit("launch_slow", self.machine.node_id)
+        await self._touch(self.machine.random.uniform(0.0, LAUNCH_SLOW_S) if slow else LAUNCH_S)
+        if self.machine.fork(ref, launch.argv):
+            self._tell(ref, "started", ProcessStarted(key_of(ref), 1))
+        else:
+            self.exited(ref, self._lost(self.machine.disk.jobs[ref]))
+
+    async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
+        await self._touch(EVENT_S)
+        if ref in self.machine.supervised:
+            self.machine.supervised[ref].stop(signal, grace_ms / 1e3)
+
+    async def kill(self, ref: AttemptRef) -> None:
+        await self.stop(ref, 9, 0)
+
+    async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
+        await self._touch(DISK_S)
+        return ["1 simulated"] if ref in self.machine.supervised else []
+
+    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> int:
+        self.process.check()
+        return offset + len(data)
+
+    async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:
+        self.process.check()
+        return None
+
+    async def forget(self, ref: AttemptRef) -> None:
+        await self._touch(DISK_S)
+        self.machine.disk.jobs[ref].forgotten = True
+
+    def extend_lease(self, deadline_ns: int) -> None:
+        self.process.check()
+        self.machine.lease_ns = max(self.machine.lease_ns, deadline_ns)
+
+    def exited(self, ref: AttemptRef, end: Exit) -> None:
+        """Once per attempt and agent process, after its start."""
+        if end.executed:
+            self._tell(ref, "started", ProcessStarted(key_of(ref), 1))
+        self._tell(ref, "exited", ProcessExited(key_of(ref), end))
+
+    def _tell(self, ref: AttemptRef, event: str, seen: Observation) -> None:
+        if (ref, event) not in self.told:
+            self.told[ref, event] = None
+            self.process.deliver(self.on_event, seen, delay_s=EVENT_S)
+
+    def _adopt(self, files: JobFiles) -> Adopted:
+        if files.ref in self.machine.supervised:
+            self._tell(files.ref, "started", ProcessStarted(key_of(files.ref), 1))
+        else:
+            self.exited(files.ref, self._lost(files))
+        return Adopted(files.ref, files.rank, files.gpus, files.seq)
+
+    def _lost(self, files: JobFiles) -> Exit:
+        """The record that there is, or the one of an attempt that nobody supervises and nobody ever will."""
+        if files.exit is None:
+            files.exit = Exit(executed=files.claimed, exit_code=None, reason="supervisor_lost")
+        return files.exit
+
+    async def _touch(self, seconds: float) -> None:
+        self.process.check()
+        await asyncio.sleep(seconds)
+        self.process.check()
+
+    def _let_go(self) -> None:
+        if self.machine.agent is self:
+            self.machine.agent = None
+
+
+class SimMemory:
+    """See `services.node_agent.supervision_protocol.Memory`: one number on the simulated disk."""
+
+    def __init__(self, machine: Machine, process: Process) -> None:
+        self.machine = machine
+        self.process = process
+
+    async def load(self) -> int:
+        self.process.check()
+        return self.machine.disk.incarnation
+
+    async def store(self, incarnation: int) -> None:
+        await asyncio.sleep(DISK_S)
+        self.process.check()
+        self.machine.disk.incarnation = incarnation
+
+
+class SimDriver:
+    """See `services.node_agent.drivers.Driver`: devices that are always clean."""
+
+    simulated = True
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    async def inventory(self) -> Sequence[Gpu]:
+        return self.machine.gpus
+
+    async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
+        await asyncio.sleep(DISK_S)
+        return {}

@@ -1,0 +1,30 @@
+"""The second half of the seeds of `make test`, runs without a fault, and that a stormy run is worth its name."""
+
+from tests.sim import faults
+from tests.sim.seeds import hold, stormy
+from tests.sim.world import simulate
+
+CALM = 20
+FAULTS_MIN = 5
+JOBS_MIN = 20
+NODES_MIN = 4
+
+
+def test_every_rule_holds_in_seeds_100_to_149() -> None:
+    hold(stormy(100, 50))
+
+
+def test_every_rule_holds_in_seeds_150_to_199() -> None:
+    hold(stormy(150, 50))
+
+
+def test_every_rule_holds_without_a_fault() -> None:
+    hold(faults.calm(seed) for seed in range(CALM))
+
+
+def test_a_seed_has_many_jobs_nodes_and_faults() -> None:
+    for plan in stormy(0, 5):
+        result = simulate(plan)
+        assert sum(result.faults.values()) >= FAULTS_MIN
+        assert sum(result.ends.values()) >= JOBS_MIN
+        assert len(plan.nodes) >= NODES_MIN
