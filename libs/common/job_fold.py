@@ -74,9 +74,8 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
 def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
     """Every node is known, none is named twice, every device has the share free."""
     distinct = {member.node_id: member for member in members}
-    return len(distinct) == len(members) > 0 and all(
-        member.node_id in cluster.nodes and ledger.can_hold(cluster, member.node_id, member.gpus) for member in members
-    )
+    known = all(member.node_id in cluster.nodes for member in members)
+    return known and len(distinct) == len(members) > 0 and ledger.can_hold(cluster, [wish for m in members for wish in m.gpus])
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:

@@ -5,15 +5,21 @@ the only places that change `GpuView.holds` and a tenant's `held_share`. A relea
 (job, attempt, GPU); a second one frees nothing.
 """
 
+from collections.abc import Sequence
+
 from libs.common.cluster import Cluster, Job, MemberView, tenant_of
 from libs.common.model import WHOLE_GPU, GpuHold, attempt_key
 
 
-def can_hold(cluster: Cluster, node_id: str, gpus: tuple[GpuHold, ...]) -> bool:
-    """Whether every device exists on that node and has the asked share free."""
+def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
+    """Whether every device is known and has the asked share free, and none is named twice.
+
+    Not which node has it: a device that another node reports since the placement was decided is still promised, and
+    given back with the member.
+    """
     for wish in gpus:
         view = cluster.gpus.get(wish.uuid)
-        if view is None or view.node_id != node_id or not 0 < wish.share <= WHOLE_GPU - view.held:
+        if view is None or not 0 < wish.share <= WHOLE_GPU - view.held:
             return False
     return len({wish.uuid for wish in gpus}) == len(gpus)
 

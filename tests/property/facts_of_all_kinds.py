@@ -1,0 +1,187 @@
+"""Facts by chance, in a small world: what right writers could say in a state, and what nobody should ever say.
+
+`moves` is the definition of "without a causal link" for tests/property/test_commute.py: two facts have none when both
+could be recorded in one and the same state, each by a writer that has not seen the other.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common import gpu_life, job_life, node_life
+from libs.common.cluster import Cluster, Job, Node, all_over
+from libs.common.facts import AnyFact
+from libs.common.model import WHOLE_GPU, AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+
+NODES: Final = tuple(NodeId(name) for name in ("n1", "n2", "n3"))
+GPUS: Final = tuple(GpuId(f"g{number}") for number in range(1, 6))
+JOBS: Final = tuple(JobId(f"j{number}") for number in range(1, 7))
+TENANTS: Final = tuple(TenantId(name) for name in ("default", "physics"))
+SHARES: Final = (25, 50, WHOLE_GPU)
+HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.RESETTING, gpu_life.OFFLINE)
+OUTCOMES: Final = (job_life.COMPLETED, job_life.FAILED, job_life.CANCELLED)
+
+
+def moves(cluster: Cluster, chance: Random) -> list[AnyFact]:
+    """What each writer could rightly record now, one of each form."""
+    return [*by_gateways(cluster, chance), *by_quota(cluster, chance), *by_scheduler(cluster, chance), *by_nodes(cluster, chance)]
+
+
+def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    for job_id in JOBS:
+        if job_id not in cluster.jobs:
+            yield f.JobSubmitted(job_id=job_id, spec=JobSpec(command=("true",)), tenant=chance.choice(TENANTS))
+    for job in cluster.jobs.values():
+        if job.state not in job_life.ENDED:
+            yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
+    yield f.TenantSet(tenant=chance.choice(TENANTS), max_waiting=chance.randrange(3))
+
+
+def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    for job in cluster.jobs.values():
+        if job.state == job_life.PENDING and not job.admitted:
+            yield f.JobAdmitted(job_id=job.job_id)
+            yield f.JobRejected(job_id=job.job_id, reason="too many wait")
+        yield f.UsageCharged(job_id=job.job_id, attempt=job.attempt, tenant=job.tenant, share_ms=chance.randrange(100))
+
+
+def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    yield f.TermBegan(instance=chance.choice("ab"))
+    yield f.ClusterConfigured(cluster_id="test", timing=Timing(lease_ms=chance.randrange(5)))
+    yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
+    for job in cluster.jobs.values():
+        yield from _of_job(cluster, job, chance)
+    for node in cluster.nodes.values():
+        if node.state in node_life.USABLE:
+            yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation)
+        elif node.incarnation > node.lost and not node.accounted:
+            yield f.NodeReturned(node_id=node.node_id, incarnation=node.incarnation)
+
+
+def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
+    if job.state == job_life.PENDING and job.admitted:
+        yield f.JobQueued(job_id=job.job_id)
+    if job.state == job_life.QUEUED:
+        yield from _placements(cluster, job, chance)
+        if job.cancel is not None or chance.random() < 0.05:
+            yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice((job_life.CANCELLED, job_life.REJECTED)))
+    if job.state in job_life.ON_NODES:
+        yield f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason=chance.choice(("time_limit", "gang_hurt")))
+    if job.state == job_life.RELEASING and all_over(job):
+        yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice(OUTCOMES), exit_code=0)
+        yield f.JobRequeued(job_id=job.job_id, attempt=job.attempt, reason="node_lost", counted=chance.random() < 0.5)
+
+
+def _placements(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
+    """On one node, and on all that have room."""
+    share = chance.choice(SHARES)
+    members = [_member(cluster, node, share, rank) for rank, node in enumerate(cluster.nodes.values()) if node.usable]
+    found = [member for member in members if member.gpus]
+    if found:
+        yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=(chance.choice(found),), port=29_500)
+        yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=tuple(found))
+
+
+def _member(cluster: Cluster, node: Node, share: int, rank: int) -> Member:
+    free = [uuid for uuid in node.gpus if WHOLE_GPU - cluster.gpus[uuid].held >= share and cluster.gpus[uuid].health in gpu_life.USABLE]
+    return Member(node.node_id, node.incarnation, rank, tuple(GpuHold(uuid, share) for uuid in free[:2]))
+
+
+def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    """An agent knows of an attempt from its order, and tells what became of it whatever the log says meanwhile."""
+    for node_id in NODES:
+        yield _registration(cluster, node_id, chance)
+    for view in cluster.gpus.values():
+        yield f.GpuFaulted(node_id=view.node_id, uuid=view.gpu.uuid, health=chance.choice(HEALTHS), reason="xid")
+        yield f.GpuRecovered(node_id=view.node_id, uuid=view.gpu.uuid)
+    for job in cluster.jobs.values():
+        for node_id in job.members:
+            yield from _of_member(job.job_id, job.attempt, node_id, chance)
+            if job.attempt > 1:
+                yield f.JobReleased(job_id=job.job_id, attempt=job.attempt - 1, node_id=node_id)
+    for node in cluster.nodes.values():
+        for ref in node.accounted.values():
+            yield f.JobReleased(job_id=ref.job_id, attempt=ref.attempt, node_id=node.node_id)
+
+
+def _of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> Iterator[AnyFact]:
+    yield f.JobStarted(job_id=job_id, attempt=attempt, node_id=node_id, pid=7)
+    yield f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=chance.randrange(3))
+    yield f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason="no device")
+    yield f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id)
+
+
+def _registration(cluster: Cluster, node_id: NodeId, chance: Random) -> AnyFact:
+    """A new incarnation. Its devices are its own, or the free-moving last one; it accounts for some of its attempts."""
+    own = NODES.index(node_id)
+    uuids = [uuid for uuid in GPUS[2 * own : 2 * own + 2] if chance.random() < 0.9]
+    if chance.random() < 0.3 and GPUS[-1] not in uuids:
+        uuids.append(GPUS[-1])
+    node = cluster.nodes.get(node_id)
+    held = [AttemptRef(job_id, attempt) for job_id, attempt in node.members.items()] if node is not None else []
+    return f.NodeRegistered(
+        node_id=node_id,
+        incarnation=(node.incarnation if node is not None else 0) + 1,
+        address="10.0.0.1",
+        gpus=tuple(Gpu(uuid, index, "simulated", "H100", 80 << 30) for index, uuid in enumerate(uuids)),
+        attempts=tuple(ref for ref in held if chance.random() < 0.5),
+    )
+
+
+def wild(chance: Random) -> AnyFact:
+    """Any fact at all, of numbers and words that make sense or not."""
+    job_id, node_id, uuid = chance.choice(JOBS), chance.choice((*NODES, NodeId("nowhere"))), chance.choice((*GPUS, GpuId("nothing")))
+    attempt, incarnation = chance.randrange(-1, 4), chance.randrange(-1, 4)
+    word = chance.choice(("", "degraded", "completed", "rejected", "cancelled", "failed", "x"))
+    number = chance.choice((-(1 << 62), -1, 0, 1, 100, 1 << 62))
+    members = tuple(_wild_member(chance, rank) for rank in range(chance.randrange(4)))
+    attempts = tuple(AttemptRef(chance.choice(JOBS), chance.randrange(3)) for _ in range(chance.randrange(3)))
+    gpus = tuple(Gpu(chance.choice(GPUS), chance.randrange(3), word, word, number) for _ in range(chance.randrange(4)))
+    made: tuple[AnyFact, ...] = (
+        f.JobSubmitted(job_id=job_id, spec=JobSpec(command=(), gpus=number, nodes=number), tenant=chance.choice(TENANTS)),
+        f.CancelRequested(job_id=job_id, signal=number, grace_s=number, user=word),
+        f.TenantSet(tenant=chance.choice(TENANTS), max_gpu_share=number, max_waiting=number, weight=number),
+        f.JobAdmitted(job_id=job_id),
+        f.JobRejected(job_id=job_id, reason=word),
+        f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),
+        f.TermBegan(instance=word),
+        f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),
+        f.LeaseExtended(duration_ms=number),
+        f.JobQueued(job_id=job_id),
+        f.JobPlaced(job_id=job_id, attempt=attempt, members=members, port=number),
+        f.JobStopOrdered(job_id=job_id, attempt=attempt, reason=word, signal=number, grace_ms=number),
+        f.JobRequeued(job_id=job_id, attempt=attempt, reason=word, counted=chance.random() < 0.5),
+        f.JobClosed(job_id=job_id, attempt=attempt, outcome=word, exit_code=number),
+        f.NodeLost(node_id=node_id, incarnation=incarnation, reason=word),
+        f.NodeReturned(node_id=node_id, incarnation=incarnation),
+        f.NodeRegistered(node_id=node_id, incarnation=incarnation, address=word, gpus=gpus, attempts=attempts),
+        f.JobStarted(job_id=job_id, attempt=attempt, node_id=node_id, pid=number),
+        f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=number, signal=number),
+        f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),
+        f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id, checks={word: word}),
+        f.GpuFaulted(node_id=node_id, uuid=uuid, health=word, reason=word),
+        f.GpuRecovered(node_id=node_id, uuid=uuid),
+    )
+    return chance.choice(made)
+
+
+def wild_placement(cluster: Cluster, chance: Random) -> AnyFact | None:
+    """Of a job that may be placed, on any devices at all; None when no job may."""
+    queued = [job for job in cluster.jobs.values() if job.state == job_life.QUEUED]
+    if not queued:
+        return None
+    job = chance.choice(queued)
+    members = [_wild_member(chance, rank) for rank in range(chance.randrange(1, 3))]
+    living = [
+        replace(member, incarnation=cluster.nodes[member.node_id].incarnation) for member in members if member.node_id in cluster.nodes
+    ]
+    return f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=tuple(living))
+
+
+def _wild_member(chance: Random, rank: int) -> Member:
+    shares = (-100, -1, 0, 1, 33, 50, 99, 100, 101)
+    holds = tuple(GpuHold(chance.choice(GPUS), chance.choice(shares)) for _ in range(chance.randrange(3)))
+    return Member(chance.choice(NODES), chance.randrange(3), rank, holds)

@@ -1,0 +1,200 @@
+"""Facts of different writers without a causal link commute under `apply`: what lets the scheduler and quota fold their
+own facts ahead of the log.
+
+What is meant by "without a causal link": both could be recorded in the same state, by writers that have not seen the
+other's (`facts_of_all_kinds.moves`). Each pair of kinds, one of a writer that works ahead and one of another writer, is
+folded both ways round in states along random histories.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.common import fold, subjects
+from libs.common.cluster import Cluster
+from libs.common.facts import AnyFact, kind_of
+from libs.common.model import WHOLE_GPU, JobId
+from libs.common.subjects import WRITER_OF
+from tests.history import History, copy, stamp_of, subject_of
+from tests.property.facts_of_all_kinds import moves, wild, wild_placement
+
+# The writers whose own facts are folded before the log has them.
+AHEAD: Final = (subjects.SCHEDULER_KIND, subjects.QUOTA_KIND)
+# The facts that a cluster counts: one that was overtaken is counted as ignored, and changes nothing else.
+COUNTERS: Final = ("facts", "ignored")
+# Of a job, shown to people only, with why the two ways round may differ.
+SHOWN: Final = {
+    "started_ns": "a start that crossed the loss of its node is not noted once the member is lost",
+}
+# Of an ended job, shown to people only: a wish to end it that came after its end is not noted.
+SHOWN_OF_ENDED: Final = ("cancel",)
+SEEDS: Final = st.integers(0, 1 << 32)
+STEPS: Final = 40
+PAIRS_A_STEP: Final = 4
+# What ends a job early comes seldom in a walk, so that most jobs get somewhere.
+SELDOM: Final = {"job.rejected": 0.1, "cancel.requested": 0.3, "node.lost": 0.5, "job.refused": 0.3}
+# Walks of the test that every pair is met; each is the same in every run.
+WALKS: Final = 300
+
+Pair = tuple[AnyFact, AnyFact]
+
+
+def walk(chance: Random, steps: int) -> Iterator[Cluster]:
+    """A random valid history; each of its states, the same object that goes on changing."""
+    history = History()
+    for _ in range(steps):
+        history.say(valid(history.cluster, chance))
+        yield history.cluster
+
+
+def valid(cluster: Cluster, chance: Random) -> AnyFact:
+    """What some right writer could say now: first the kind, then the fact, for there are many more of some kinds."""
+    by_kind: dict[str, list[AnyFact]] = {}
+    for fact in moves(cluster, chance):
+        by_kind.setdefault(kind_of(fact), []).append(fact)
+    kind = chance.choices(list(by_kind), [SELDOM.get(each, 1.0) for each in by_kind])[0]
+    return chance.choice(by_kind[kind])
+
+
+def pairs(cluster: Cluster, chance: Random) -> list[Pair]:
+    """Facts of a writer that works ahead, each with one of another writer, that could be recorded now."""
+    found = moves(cluster, chance)
+    own = [fact for fact in found if WRITER_OF[type(fact)] in AHEAD]
+    return [(fact, other) for fact in own for other in found if WRITER_OF[type(fact)] != WRITER_OF[type(other)]]
+
+
+def chosen(cluster: Cluster, possible: list[Pair], chance: Random) -> Pair:
+    """Mostly a pair that meets on one job or node, for others can hardly disturb each other."""
+    meeting = [pair for pair in possible if set(touched(cluster, pair[0])) & set(touched(cluster, pair[1]))]
+    return chance.choice(meeting if meeting and chance.random() < 0.8 else possible)
+
+
+def touched(cluster: Cluster, fact: AnyFact) -> list[str]:
+    """The job that a fact names, the nodes of that job, the node that it names."""
+    job = cluster.jobs.get(getattr(fact, "job_id", JobId("")))
+    names = [getattr(fact, "job_id", ""), getattr(fact, "node_id", ""), *(job.members if job is not None else ())]
+    return [str(name) for name in (*names, *(member.node_id for member in getattr(fact, "members", ()))) if name]
+
+
+def after(cluster: Cluster, *facts: tuple[AnyFact, int]) -> dict[str, Any]:
+    """What people and services see after these facts, each with the stamp that its number makes."""
+    state = copy(cluster)
+    for fact, number in facts:
+        fold.apply(state, fact, stamp_of(subject_of(fact), cluster.seq + number, cluster.epoch))
+    return seen(state)
+
+
+def seen(cluster: Cluster) -> dict[str, Any]:
+    """Plain values; dictionaries in their order too, but for `ended`, which says only which job is forgotten first."""
+    picture: dict[str, Any] = msgspec.to_builtins(cluster)
+    for name in COUNTERS:
+        del picture[name]
+    for job in picture["jobs"].values():
+        for name in (*SHOWN, *(SHOWN_OF_ENDED if job["job_id"] in picture["ended"] else ())):
+            del job[name]
+    return picture
+
+
+def difference(one: Any, other: Any, path: str = "") -> list[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = list(dict.fromkeys([*one, *other]))
+        return [line for name in names for line in difference(one.get(name), other.get(name), f"{path}.{name}")]
+    return [] if one == other else [f"{path}: {one!r} / {other!r}"]
+
+
+def commute(cluster: Cluster, pair: Pair) -> list[str]:
+    """Where the two ways round differ, ordered dictionaries included."""
+    first, second = (pair[0], 1), (pair[1], 2)
+    one, other = after(cluster, first, second), after(cluster, second, first)
+    found = difference(one, other)
+    if not found and _ordered(one) != _ordered(other):
+        found = ["the order of a dictionary"]
+    return [f"{pair[0]}\n{pair[1]}\n{line}" for line in found]
+
+
+def _ordered(picture: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({name: value for name, value in picture.items() if name != "ended"})
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_facts_without_a_causal_link_commute(seed: int) -> None:
+    chance = Random(seed)
+    for cluster in walk(chance, STEPS):
+        possible = pairs(cluster, chance)
+        for _ in range(PAIRS_A_STEP):
+            assert commute(cluster, chosen(cluster, possible, chance)) == []
+
+
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_every_pair_of_kinds_is_met_and_commutes(ahead: str) -> None:
+    """The rarest too: the same walks in every run, and of each state the pairs that were met least so far."""
+    met: Counter[tuple[str, str]] = Counter()
+    for seed in range(WALKS):
+        chance = Random(seed)
+        for cluster in walk(chance, STEPS):
+            possible = [pair for pair in pairs(cluster, chance) if WRITER_OF[type(pair[0])] == ahead]
+            if not possible:
+                continue
+            pair = min(possible, key=lambda pair: met[kind_of(pair[0]), kind_of(pair[1])])
+            met[kind_of(pair[0]), kind_of(pair[1])] += 1
+            assert commute(cluster, pair) == []
+    assert [pair for pair in all_pairs(ahead) if pair not in met] == []
+
+
+def all_pairs(ahead: str) -> list[tuple[str, str]]:
+    kinds = {str(kind.__struct_config__.tag): writer for kind, writer in WRITER_OF.items()}
+    return [(own, other) for own, writer in kinds.items() if writer == ahead for other, by in kinds.items() if by != ahead]
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS)
+def test_a_fact_that_was_decided_some_facts_of_others_ago_means_the_same(seed: int) -> None:
+    """The scheduler's fact is folded ahead; in the log it comes behind all that others said meanwhile."""
+    chance = Random(seed)
+    for cluster in walk(chance, STEPS // 2):
+        own = chance.choice([fact for fact in moves(cluster, chance) if WRITER_OF[type(fact)] == subjects.SCHEDULER_KIND])
+        others = meanwhile(copy(cluster), chance, count=3)
+        ahead = after(cluster, (own, 9), *((fact, number) for number, fact in enumerate(others, 1)))
+        behind = after(cluster, *((fact, number) for number, fact in enumerate(others, 1)), (own, 9))
+        assert difference(ahead, behind) == [], (own, others)
+
+
+def meanwhile(cluster: Cluster, chance: Random, count: int) -> list[AnyFact]:
+    """What the others say, each having seen the others but not the scheduler."""
+    said = []
+    for number in range(1, count + 1):
+        possible = [fact for fact in moves(cluster, chance) if WRITER_OF[type(fact)] != subjects.SCHEDULER_KIND]
+        said.append(chance.choice(possible))
+        fold.apply(cluster, said[-1], stamp_of(subject_of(said[-1]), cluster.seq + number, cluster.epoch))
+    return said
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_no_fact_of_any_kind_stops_the_fold_or_passes_a_whole_device(seed: int) -> None:
+    chance = Random(seed)
+    history = History()
+    for _ in range(150):
+        placement = wild_placement(history.cluster, chance) if chance.random() < 0.5 else None
+        fact = placement or (wild(chance) if chance.random() < 0.3 else valid(history.cluster, chance))
+        history.say(fact, epoch=None if chance.random() < 0.9 else chance.randrange(5))
+        assert overbooked(history.cluster) == []
+
+
+def overbooked(cluster: Cluster) -> list[str]:
+    """Where the ledger is not what it must be: a device over its whole, a hold of nothing, a tenant's sum that is not the sum."""
+    wrong = [
+        str(view.gpu.uuid) for view in cluster.gpus.values() if view.held > WHOLE_GPU or any(held <= 0 for held in view.holds.values())
+    ]
+    holds = [(key.rpartition(".")[0], held) for view in cluster.gpus.values() for key, held in view.holds.items()]
+    sums = Counter({str(name): 0 for name in cluster.tenants})
+    for job_id, held in holds:
+        sums[str(cluster.jobs[JobId(job_id)].tenant)] += held
+    return wrong + [str(name) for name, tenant in cluster.tenants.items() if tenant.held_share != sums[str(name)]]
