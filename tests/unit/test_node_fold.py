@@ -1,0 +1,196 @@
+"""What each fact about a node or a device changes, and what it must not; `History.say` holds that an ignored one changes
+nothing.
+"""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.cluster import GpuView, Node
+from libs.common.model import GpuId
+from tests.history import (
+    History,
+    begun,
+    faulted,
+    finished,
+    lost,
+    member,
+    node,
+    placed,
+    recovered,
+    ref,
+    registered,
+    released,
+    returned,
+    started,
+)
+
+
+def of(history: History, name: str = "n1") -> Node:
+    return history.cluster.nodes[node(name)]
+
+
+def device(history: History, uuid: str) -> GpuView:
+    return history.cluster.gpus[GpuId(uuid)]
+
+
+def with_job(*names: str) -> History:
+    """Job `j` runs on each of these nodes."""
+    history = begun(nodes=2, gpus=2)
+    history.queue("j", nodes=len(names))
+    members = (member(name, f"{name}g1", rank=rank) for rank, name in enumerate(names))
+    assert history.say(placed("j", *members), *(started("j", name) for name in names))
+    return history
+
+
+def test_a_registration_makes_a_node_with_its_devices() -> None:
+    history = begun(nodes=1, gpus=2)
+    assert (of(history).state, of(history).incarnation, of(history).gpus) == ("healthy", 1, ["n1g1", "n1g2"])
+    assert device(history, "n1g2").gpu.index == 1
+
+
+@pytest.mark.parametrize("incarnation", [0, 1])
+def test_an_incarnation_that_is_not_newer_is_ignored(incarnation: int) -> None:
+    assert not begun().say(registered("n1", "other", incarnation=incarnation))
+
+
+def test_a_device_that_is_not_reported_any_more_is_known_and_not_present() -> None:
+    history = begun(gpus=2)
+    assert history.say(registered("n1", "n1g2", incarnation=2))
+    assert (device(history, "n1g1").present, of(history).gpus) == (False, ["n1g2"])
+    assert history.say(registered("n1", "n1g1", "n1g2", incarnation=3))
+    assert device(history, "n1g1").present
+
+
+def test_a_device_that_another_node_reports_is_that_node_s() -> None:
+    history = begun(nodes=2)
+    assert history.say(registered("n2", "n2g1", "n1g1", incarnation=2))
+    assert (of(history, "n1").gpus, of(history, "n2").gpus) == ([], ["n2g1", "n1g1"])
+    assert not history.say(faulted("n1", "n1g1"))
+    assert history.say(faulted("n2", "n1g1"))
+
+
+def test_a_node_is_well_again_when_its_hurt_device_has_moved_away() -> None:
+    history = begun(nodes=2)
+    assert history.say(faulted("n1", "n1g1"))
+    assert history.say(registered("n2", "n2g1", "n1g1", incarnation=2))
+    assert (of(history, "n1").state, of(history, "n2").state) == ("healthy", "degraded")
+
+
+def test_a_registration_without_an_attempt_loses_its_member() -> None:
+    history = with_job("n1")
+    assert history.say(registered("n1", "n1g1", incarnation=2))
+    assert (history.members("j"), history.holds("n1g1")) == ({"n1": "lost"}, {})
+
+
+def test_a_registration_that_accounts_for_an_attempt_keeps_its_member() -> None:
+    history = with_job("n1")
+    assert history.say(registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)))
+    assert (history.members("j"), history.holds("n1g1")) == ({"n1": "started"}, {"j.1": 100})
+
+
+def test_a_registration_without_an_attempt_that_was_over_is_no_loss() -> None:
+    history = with_job("n1")
+    assert history.say(finished("j", "n1"), released("j", "n1"), registered("n1", "n1g1", incarnation=2))
+    assert history.members("j") == {"n1": "released"}
+
+
+def test_a_lost_node_loses_its_members_and_no_others() -> None:
+    history = with_job("n1", "n2")
+    assert history.say(lost("n1"))
+    assert history.members("j") == {"n1": "lost", "n2": "started"}
+    assert (of(history, "n1").state, of(history, "n2").state, history.job("j").state) == ("unreachable", "healthy", "running")
+
+
+@pytest.mark.parametrize("incarnation", [0, 2])
+def test_the_loss_of_an_incarnation_that_is_not_there_is_ignored(incarnation: int) -> None:
+    assert not begun().say(lost("n1", incarnation=incarnation))
+    assert not begun().say(lost("nowhere"))
+
+
+def test_a_node_is_lost_once() -> None:
+    history = begun()
+    assert history.say(lost("n1"))
+    assert not history.say(lost("n1"))
+
+
+def test_a_lost_node_that_registers_again_stays_unreachable_until_it_is_taken_back() -> None:
+    history = begun()
+    assert history.say(lost("n1"), registered("n1", "n1g1", incarnation=2))
+    assert of(history).state == "unreachable"
+    assert history.say(returned("n1"))
+    assert of(history).state == "healthy"
+
+
+def test_only_an_incarnation_after_the_loss_returns() -> None:
+    history = begun()
+    assert history.say(lost("n1"))
+    assert not history.say(returned("n1", incarnation=1))
+    assert not history.say(returned("n1", incarnation=2))
+    assert not history.say(returned("nowhere"))
+
+
+def test_a_node_that_was_not_lost_may_be_said_to_have_returned_and_stays_as_it_is() -> None:
+    history = begun()
+    history.say(returned("n1", incarnation=1))
+    assert of(history).state == "healthy"
+
+
+def test_a_loss_that_crossed_the_registration_after_it_counts_for_the_old_incarnation_only() -> None:
+    history = begun()
+    assert history.say(registered("n1", "n1g1", incarnation=2), lost("n1", incarnation=1), returned("n1"))
+    assert (of(history).state, of(history).lost, of(history).returned) == ("healthy", 1, 2)
+    assert history.say(registered("n1", "n1g1", incarnation=3))
+    assert of(history).state == "healthy"
+
+
+def test_a_node_can_be_lost_again() -> None:
+    history = begun()
+    assert history.say(lost("n1"), registered("n1", "n1g1", incarnation=2), returned("n1"), lost("n1", incarnation=2))
+    assert of(history).state == "unreachable"
+
+
+def test_a_hurt_device_degrades_its_node_and_a_recovered_one_heals_it() -> None:
+    history = begun(gpus=2)
+    assert history.say(faulted("n1", "n1g1"), faulted("n1", "n1g2", "offline"))
+    assert (of(history).state, device(history, "n1g1").health, device(history, "n1g1").reason) == ("degraded", "degraded", "xid")
+    assert history.say(recovered("n1", "n1g1"))
+    assert of(history).state == "degraded"
+    assert history.say(recovered("n1", "n1g2"))
+    assert (of(history).state, device(history, "n1g2").health, device(history, "n1g2").reason) == ("healthy", "healthy", "")
+
+
+def test_a_hurt_device_takes_no_promise_back() -> None:
+    history = with_job("n1")
+    assert history.say(faulted("n1", "n1g1", "offline"))
+    assert (history.holds("n1g1"), history.members("j")) == ({"j.1": 100}, {"n1": "started"})
+
+
+@pytest.mark.parametrize(
+    "fact", [recovered("n1", "n1g1"), recovered("n1", "none"), faulted("n1", "none"), faulted("n1", "n1g1", "sad"), faulted("n1", "n2g1")]
+)
+def test_what_the_table_or_the_inventory_does_not_know_is_ignored(fact: f.GpuFaulted | f.GpuRecovered) -> None:
+    assert not begun(nodes=2).say(fact)
+
+
+def test_a_device_stays_hurt_over_its_node_s_new_incarnation() -> None:
+    history = begun()
+    assert history.say(faulted("n1", "n1g1"), registered("n1", "n1g1", incarnation=2))
+    assert (of(history).state, device(history, "n1g1").health) == ("degraded", "degraded")
+
+
+def test_a_device_that_recovers_on_a_lost_node_counts_when_the_node_returns() -> None:
+    history = begun()
+    assert history.say(faulted("n1", "n1g1"), lost("n1"), registered("n1", "n1g1", incarnation=2), recovered("n1", "n1g1"))
+    assert of(history).state == "unreachable"
+    assert history.say(returned("n1"))
+    assert of(history).state == "healthy"
+
+
+def test_what_a_node_accounts_for_ends_with_its_release_even_of_a_closed_attempt() -> None:
+    history = with_job("n1")
+    assert history.say(lost("n1"), f.JobClosed(job_id=history.job("j").job_id, attempt=1, outcome="failed"))
+    assert history.say(registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),)))
+    assert list(of(history).accounted) == ["j.1"]
+    assert history.say(released("j", "n1"))
+    assert of(history).accounted == {}
+    assert not history.say(released("j", "n1"))
