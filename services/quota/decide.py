@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from libs.common.cluster import Job, Tenant, tenant_of
+from libs.common.cluster import Tenant, tenant_of
 from libs.common.facts import AnyFact, JobAdmitted, JobRejected, UsageCharged
 from services.quota.state import State
 
@@ -16,19 +16,18 @@ def decide(state: State) -> Sequence[AnyFact]:
 
 
 def admit(state: State) -> Sequence[AnyFact]:
-    """A job is admitted unless its tenant already has as many waiting as it may."""
+    """A job is admitted unless its tenant already has as many waiting as it may (0 = any number).
+
+    Those without a word yet do not count: of submissions that came together the first take the places.
+    """
     for job_id in state.undecided:
         job = state.cluster.jobs[job_id]
         tenant = tenant_of(state.cluster, job.tenant)
-        if too_many_wait(tenant):
-            return (JobRejected(job_id=job_id, reason=_refusal(job, tenant)),)
+        waiting = tenant.waiting - state.undecided_of[job.tenant]
+        if 0 < tenant.max_waiting <= waiting:
+            return (JobRejected(job_id=job_id, reason=_refusal(tenant, waiting)),)
         return (JobAdmitted(job_id=job_id),)
     return NONE
-
-
-def too_many_wait(tenant: Tenant) -> bool:
-    """Whether the tenant's waiting jobs, this one counted, pass its limit (0 = none)."""
-    return 0 < tenant.max_waiting < tenant.waiting
 
 
 def charge(state: State) -> Sequence[AnyFact]:
@@ -38,5 +37,5 @@ def charge(state: State) -> Sequence[AnyFact]:
     return NONE
 
 
-def _refusal(job: Job, tenant: Tenant) -> str:
-    return f"tenant {job.tenant} may have {tenant.max_waiting} jobs waiting and has {tenant.waiting - 1}: wait for some to start"
+def _refusal(tenant: Tenant, waiting: int) -> str:
+    return f"tenant {tenant.tenant} may have {tenant.max_waiting} jobs waiting and has {waiting}: wait for some to start"

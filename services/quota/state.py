@@ -4,6 +4,7 @@ Pure. Both lists are rebuilt by replay: a submission adds, an admission or rejec
 its charge removes.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -26,13 +27,14 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 class State:
-    """`undecided` by submission; `uncharged` by the end of the attempt."""
+    """`undecided` by submission, and how many each tenant has of them; `uncharged` by the end of the attempt."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.undecided: dict[JobId, None] = {
             job.job_id: None for job in cluster.jobs.values() if job.state == "pending" and not job.admitted
         }
+        self.undecided_of = Counter(cluster.jobs[job_id].tenant for job_id in self.undecided)
         self.uncharged: dict[str, Charge] = {}
 
     @property
@@ -64,8 +66,10 @@ class State:
         match fact:
             case f.JobSubmitted():
                 self.undecided[fact.job_id] = None
+                self.undecided_of[fact.tenant] += 1
             case f.JobAdmitted() | f.JobRejected():
-                self.undecided.pop(fact.job_id, None)
+                del self.undecided[fact.job_id]
+                self.undecided_of[self.cluster.jobs[fact.job_id].tenant] -= 1
             case f.UsageCharged():
                 self.uncharged.pop(attempt_key(fact.job_id, fact.attempt), None)
             case _:

@@ -1,0 +1,209 @@
+"""What quota decides: a word on each submission, one charge for each attempt that was placed and ended."""
+
+from collections.abc import Sequence
+
+from libs.common import facts as f
+from libs.common.cluster import Cluster
+from libs.common.facts import AnyFact, Commit
+from libs.common.model import TenantId
+from services.quota.decide import decide
+from services.quota.state import State
+from tests.history import SECOND, begun, closed, finished, job, lost, member, placed, released, requeued, started, submitted
+
+TENANT = TenantId("default")
+
+
+class World:
+    """A history as quota reads it. `decided` is what quota says next; `record` is that coming back from the log."""
+
+    def __init__(self) -> None:
+        self.history = begun()
+        self.state = replayed(self.history.log)
+
+    def say(self, *facts: AnyFact) -> None:
+        for fact in facts:
+            self.history.say(fact)
+            subject, commit = self.history.log[-1]
+            self.state.apply_entry(len(self.history.log), subject, commit)
+
+    def queue(self, name: str) -> None:
+        self.say(submitted(name), f.JobAdmitted(job_id=job(name)), f.JobQueued(job_id=job(name)))
+
+    def decided(self) -> list[AnyFact]:
+        return list(decide(self.state))
+
+    def record(self) -> list[AnyFact]:
+        """Everything that quota has to say, as the shell does it: folded ahead, then passed over in the log."""
+        said: list[AnyFact] = []
+        while facts := decide(self.state):
+            self.state.apply_own(facts, SECOND)
+            said += facts
+            self.history.say(*facts)
+            self.state.skip_own(len(self.history.log), *self.history.log[-1])
+        return said
+
+    def again(self) -> "World":
+        """The same, by a process that has just replayed the log."""
+        self.state = replayed(self.history.log)
+        return self
+
+
+def replayed(log: Sequence[tuple[str, Commit]]) -> State:
+    state = State(Cluster())
+    for seq, (subject, commit) in enumerate(log, 1):
+        state.apply_entry(seq, subject, commit)
+    return state
+
+
+def limited(max_waiting: int) -> World:
+    world = World()
+    world.say(f.TenantSet(tenant=TENANT, max_waiting=max_waiting))
+    return world
+
+
+def run(world: World, name: str, share: int = 100, attempt: int = 1) -> None:
+    """A job's whole attempt but for its close; each fact is one second after the one before it."""
+    world.say(placed(name, member("n1", "n1g1", share=share), attempt=attempt), started(name, "n1", attempt))
+    world.say(finished(name, "n1", 0, attempt), released(name, "n1", attempt))
+
+
+def names(facts: Sequence[AnyFact]) -> list[tuple[str, str]]:
+    return [(type(fact).__name__, str(getattr(fact, "job_id", ""))) for fact in facts]
+
+
+def test_a_submission_is_admitted() -> None:
+    world = World()
+    world.say(submitted("a"))
+    assert world.decided() == [f.JobAdmitted(job_id=job("a"))]
+
+
+def test_submissions_are_answered_in_their_order_and_once() -> None:
+    world = World()
+    world.say(submitted("b"), submitted("a"))
+    assert names(world.record()) == [("JobAdmitted", "b"), ("JobAdmitted", "a")]
+    assert world.decided() == []
+
+
+def test_a_submission_over_the_tenant_s_limit_is_rejected_with_what_to_do() -> None:
+    world = limited(1)
+    world.say(submitted("a"))
+    world.record()
+    world.say(submitted("b"))
+    (said,) = world.record()
+    assert isinstance(said, f.JobRejected)
+    assert said.reason == "tenant default may have 1 jobs waiting and has 1: wait for some to start"
+
+
+def test_a_tenant_may_have_as_many_waiting_as_its_limit() -> None:
+    world = limited(2)
+    world.say(submitted("a"))
+    world.record()
+    world.say(submitted("b"))
+    assert names(world.record()) == [("JobAdmitted", "b")]
+
+
+def test_a_job_that_was_placed_waits_no_more() -> None:
+    world = limited(1)
+    world.queue("a")
+    world.say(placed("a", member("n1", "n1g1")), submitted("b"))
+    assert names(world.decided()) == [("JobAdmitted", "b")]
+
+
+def test_a_rejected_job_takes_no_place() -> None:
+    world = limited(1)
+    world.say(submitted("a"))
+    world.record()
+    for name in ("b", "c"):
+        world.say(submitted(name))
+        assert names(world.record()) == [("JobRejected", name)]
+    assert world.state.cluster.tenants[TENANT].waiting == 1
+
+
+def test_of_submissions_that_came_together_the_first_take_the_places() -> None:
+    world = limited(1)
+    world.say(submitted("a"), submitted("b"))
+    assert names(world.record()) == [("JobAdmitted", "a"), ("JobRejected", "b")]
+
+
+def test_no_limit_is_no_limit() -> None:
+    world = limited(0)
+    world.say(*(submitted(f"j{number}") for number in range(50)))
+    assert {type(fact) for fact in world.record()} == {f.JobAdmitted}
+
+
+def test_nothing_is_said_when_nothing_waits_for_a_word() -> None:
+    world = World()
+    world.queue("a")
+    world.say(placed("a", member("n1", "n1g1")), started("a", "n1"))
+    assert world.decided() == []
+
+
+def test_an_ended_attempt_is_charged_from_its_placement_to_its_close() -> None:
+    world = World()
+    world.queue("a")
+    run(world, "a", share=50)
+    assert world.decided() == []
+    world.say(closed("a"))
+    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=50 * 4_000)]
+
+
+def test_an_attempt_is_charged_once() -> None:
+    world = World()
+    world.queue("a")
+    run(world, "a")
+    world.say(closed("a"))
+    assert names(world.record()) == [("UsageCharged", "a")]
+    assert world.decided() == []
+    assert world.state.cluster.tenants[TENANT].used_share_ms == 400_000
+
+
+def test_each_attempt_is_charged_on_its_own() -> None:
+    world = World()
+    world.queue("a")
+    run(world, "a")
+    world.say(requeued("a"))
+    run(world, "a", attempt=2)
+    world.say(closed("a", attempt=2))
+    assert [fact.attempt for fact in world.record() if isinstance(fact, f.UsageCharged)] == [1, 2]
+
+
+def test_an_attempt_whose_node_was_lost_is_charged() -> None:
+    world = World()
+    world.queue("a")
+    world.say(placed("a", member("n1", "n1g1")), started("a", "n1"), lost("n1"), requeued("a"))
+    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=300_000)]
+
+
+def test_a_job_that_never_ran_is_charged_nothing() -> None:
+    world = World()
+    world.queue("a")
+    world.say(closed("a", "cancelled"))
+    assert world.decided() == []
+
+
+def test_after_a_replay_what_was_said_is_not_said_again_and_what_was_not_is() -> None:
+    world = World()
+    world.queue("a")
+    world.say(submitted("b"))
+    run(world, "a")
+    world.say(closed("a"))
+    assert names(world.again().decided()) == [("JobAdmitted", "b")]
+    assert names(world.again().record()) == [("JobAdmitted", "b"), ("UsageCharged", "a")]
+    assert world.again().decided() == []
+    assert world.state.cluster.tenants[TENANT].used_share_ms == 400_000
+
+
+def test_a_close_that_is_ignored_is_not_charged() -> None:
+    world = World()
+    world.queue("a")
+    world.say(placed("a", member("n1", "n1g1")))
+    world.say(closed("a"))
+    assert world.decided() == []
+
+
+def test_an_admission_goes_before_a_charge() -> None:
+    world = World()
+    world.queue("a")
+    run(world, "a")
+    world.say(closed("a"), submitted("b"))
+    assert names(world.record()) == [("JobAdmitted", "b"), ("UsageCharged", "a")]
