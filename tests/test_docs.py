@@ -17,6 +17,8 @@ from tests.tidy import ROOT, texts
 LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 FENCED: Final = re.compile(r"```.*?```", re.DOTALL)
 HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
+# In a page, a path of the project in backticks; capitals stand for a name of the reader's own.
+PATH: Final = re.compile(r"`((?:libs|services|tests|docs|bench)/[a-z0-9_*./-]+)`")
 # Constants of subjects.py that are of the log itself, not beside it.
 OF_THE_LOG: Final = ("STREAM", "PREFIX", "ALL_FACTS", "QUOTA", "SCHEDULER", "GATEWAY_KIND", "QUOTA_KIND", "SCHEDULER_KIND", "NODE_KIND")
 
@@ -50,6 +52,11 @@ def _anchors(page: Path) -> list[str]:
 def test_a_page_that_the_code_names_exists() -> None:
     named = {page for path, text in texts() if path.startswith(("libs/", "services/")) for page in re.findall(r"docs/[\w/-]+\.md", text)}
     assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+
+
+def test_a_file_that_a_page_names_exists() -> None:
+    named = [(page, path) for page, text in pages().items() for path in PATH.findall(text)]
+    assert [(page, path) for page, path in named if not list(ROOT.glob(path.rstrip("/")))] == []
 
 
 def test_every_setting_says_what_it_means_and_no_meaning_is_left_over() -> None:

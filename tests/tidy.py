@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
 CODE: Final = ("libs", "services", "tests", "bench")
-SKIPPED: Final = ("__pycache__", ".venv", ".git", ".muster", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "build", "dist")
+# Folders that are not the project's text, beside those that begin with a dot (but .ci is).
+SKIPPED: Final = ("__pycache__", "build", "dist", "venv")
+TEXT_BYTES_MAX: Final = 1 << 20
 SET_MAKERS: Final = ("set", "frozenset")
 SET_OPERATORS: Final = (ast.BitOr, ast.BitAnd, ast.BitXor, ast.Sub)
 # What gives the elements of its argument in the argument's own order.
@@ -39,8 +41,13 @@ def texts() -> Iterator[tuple[str, str]]:
     """Every file of the project that is text, with its content."""
     for path in sorted(ROOT.rglob("*")):
         inside = path.relative_to(ROOT)
-        if path.is_file() and not any(part in SKIPPED or part.endswith(".egg-info") for part in inside.parts):
+        if not any(map(_is_skipped, inside.parts)) and path.is_file() and path.stat().st_size <= TEXT_BYTES_MAX:
             yield str(inside), path.read_text(errors="replace")
+
+
+def _is_skipped(part: str) -> bool:
+    hidden = part.startswith(".") and part not in (".ci", ".gitignore")
+    return hidden or part in SKIPPED or part.endswith(".egg-info")
 
 
 def name(path: Path) -> str:
