@@ -158,7 +158,7 @@ def all_pairs(ahead: str) -> list[tuple[str, str]]:
 def test_a_fact_that_was_decided_some_facts_of_others_ago_means_the_same(seed: int) -> None:
     """The scheduler's fact is folded ahead; in the log it comes behind all that others said meanwhile."""
     chance = Random(seed)
-    for cluster in walk(chance, STEPS // 2):
+    for cluster in walk(chance, 2 * STEPS):
         own = chance.choice([fact for fact in moves(cluster, chance) if WRITER_OF[type(fact)] == subjects.SCHEDULER_KIND])
         others = meanwhile(copy(cluster), chance, count=3)
         ahead = after(cluster, (own, 9), *((fact, number) for number, fact in enumerate(others, 1)))
