@@ -6,11 +6,18 @@ an append names the subject's last sequence that it expects, so that a deposed o
 itself.
 """
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+from libs.common.errors import Unavailable
+
+# How long a reader waits for a leader, or for the scheduler to make the stream.
+SETTLE_TRIES: Final = 60
+SETTLE_PAUSE_S: Final = 0.5
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -57,6 +64,16 @@ class Log(Protocol):
         Raises errors.Corrupt on a gap (a trimmed head included: load a snapshot first).
         """
         ...
+
+
+async def settled_bounds(log: Log) -> tuple[int, int]:
+    """`log.bounds`, asked again while the log has no leader yet, or is not made yet. Raises Unavailable at last."""
+    for _ in range(SETTLE_TRIES):
+        try:
+            return await log.bounds()
+        except Unavailable:
+            await asyncio.sleep(SETTLE_PAUSE_S)
+    return await log.bounds()
 
 
 def message_id(subject: str, expected: int, data: bytes) -> str:

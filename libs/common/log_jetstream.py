@@ -22,7 +22,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from libs.common import subjects
 from libs.common.errors import Corrupt, Unavailable
-from libs.common.log import AppendRefused, AppendUnknown, Entry, message_id
+from libs.common.log import AppendRefused, AppendUnknown, Entry, message_id, settled_bounds
 
 APPEND_TIMEOUT_S: Final = 2.0
 ASK_TIMEOUT_S: Final = 2.0
@@ -32,6 +32,10 @@ IDLE_S: Final = 0.5
 # Without a message or a server heartbeat for this long, the subscription is made anew.
 SILENCE_S: Final = 3.0
 DEDUPE_WINDOW_S: Final = 600
+# No subject ever stands here: a commit that expects it asks where the subject stands.
+NEVER: Final = 1 << 62
+LAST_TRIES: Final = 40
+LAST_PAUSE_S: Final = 0.05
 WRONG_SEQUENCE: Final = (10071, 10164)
 STREAM_FULL: Final = (10077, 10047)
 
@@ -131,7 +135,36 @@ class JetStreamLog:
         return ack.seq
 
     async def last(self, subject: str) -> Entry | None:
-        return await self._message(None, subject)
+        """Our own subject's only: where it stands is asked of the leader, by a commit that it must refuse; the message is
+        then read by direct get, again until a replica has it. So a writer needs no right to read anything else.
+        """
+        for _ in range(LAST_TRIES):
+            needed = await self._last_seq(subject)
+            found = await self._direct(subject)
+            if needed is not None and (found.seq if found else 0) >= needed:
+                return found
+            await asyncio.sleep(LAST_PAUSE_S)
+        raise Unavailable(f"the last commit on {subject} cannot be read: is a replica of the log far behind?")
+
+    async def _last_seq(self, subject: str) -> int | None:
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(NEVER)}
+        try:
+            await self.js.publish(subject, b"", timeout=ASK_TIMEOUT_S, headers=headers)
+        except APIError as error:
+            number = str(error.description).rpartition("wrong last sequence: ")[2]
+            return int(number) if error.err_code == WRONG_SEQUENCE[0] and number.isdigit() else None
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the log does not answer ({error or 'timeout'}): is its leader up?") from error
+        raise AssertionError("the log took a commit that it must refuse")
+
+    async def _direct(self, subject: str) -> Entry | None:
+        try:
+            raw = await self.js.get_msg(subjects.STREAM, subject=subject, direct=True)
+        except NotFoundError:
+            return None
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the log does not answer ({error or 'timeout'}): is it up?") from error
+        return Entry(int(raw.seq or 0), str(raw.subject), raw.data or b"")
 
     async def get(self, seq: int) -> Entry | None:
         return await self._message(seq, None)
@@ -150,12 +183,12 @@ class JetStreamLog:
         try:
             info = await self.js.stream_info(subjects.STREAM)
         except (NatsError, TimeoutError, OSError) as error:
-            raise Unavailable(f"the log does not answer ({error or 'timeout'}): is its leader up?") from error
+            raise Unavailable(f"the log does not answer ({error or 'timeout'}): are its servers up?") from error
         return int(info.state.first_seq or 1), int(info.state.last_seq)
 
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
         """A push subscription, made anew from the last good sequence whenever it falls silent, breaks, or skips."""
-        first, last = await self._settled_bounds()
+        first, last = await settled_bounds(self)
         if after > last:
             raise Corrupt(f"the log ends at {last}, before {after}: it was lost or restored; see docs/howto/restore.md")
         if after + 1 < first:
@@ -165,14 +198,6 @@ class JetStreamLog:
             async for batch in feed.batches():
                 after += len(batch)
                 yield batch
-
-    async def _settled_bounds(self) -> tuple[int, int]:
-        for _ in range(30):
-            try:
-                return await self.bounds()
-            except Unavailable:
-                await asyncio.sleep(0.5)
-        return await self.bounds()
 
 
 class Feed:

@@ -18,7 +18,7 @@ import uvloop
 from libs.common import facts as f
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
-from libs.common.log import Entry, Log
+from libs.common.log import Entry, Log, settled_bounds
 from libs.common.settings import Settings
 from libs.common.settings import read as read_settings
 from libs.common.writer import Writer
@@ -88,7 +88,7 @@ class Shell:
 
     async def replay(self) -> None:
         """Fold the log to its present end, and learn where our own subject stands. Nothing is decided yet."""
-        _, target = await self.log.bounds()
+        _, target = await settled_bounds(self.log)
         async for batch in self.log.read(self.core.seq):
             self._fold(batch)
             if self.core.seq >= target:

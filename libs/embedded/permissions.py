@@ -36,7 +36,7 @@ class Fleet(msgspec.Struct, frozen=True):
 
     nodes: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ("a",)
-    isolated: bool = False
+    isolated: bool = True
 
 
 class Allowed(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import AnyFact
 from libs.common.kv import OutputStore
-from libs.common.log import Entry, Log
+from libs.common.log import Entry, Log, settled_bounds
 from libs.common.model import JobId
 from libs.common.settings import Settings
 from libs.common.writer import Writer
@@ -101,7 +101,7 @@ class Gateway:
     async def replay(self) -> None:
         """Snapshot and tail, and where our own subject stands. Raises Corrupt when the log ends before the snapshot."""
         cluster, history = await snapshots.load(self.store)
-        _, target = await self.log.bounds()
+        _, target = await settled_bounds(self.log)
         if cluster.seq > target:
             raise Corrupt(
                 f"the log ends at {target}, before the snapshot at {cluster.seq}: it was lost or restored; see docs/howto/restore.md"

@@ -34,8 +34,9 @@ from services.scheduler.state import State
 SILENCE_CHECK_NS: Final = 100_000_000
 MS: Final = 1_000_000
 STANDBY_ASK_S: Final = 1.0
-# How long a planned stop waits for the nodes to fetch their long lease.
-FAREWELL_S: Final = 1.5
+# How many heartbeats a planned stop waits for the nodes to fetch their long lease, and how long for the log to take it.
+FAREWELL_BEATS: Final = 1.5
+COMMIT_FAREWELL_S: Final = 3.0
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
@@ -245,10 +246,15 @@ class Scheduler:
     async def _farewell(self) -> None:
         """A planned stop: the log says that every node may go on alone, then each hears it with its next heartbeat."""
         self.stopping = True
-        await self.writer.put([LeaseExtended(duration_ms=self.settings.stop_lease_ms)])
+        try:
+            async with asyncio.timeout(COMMIT_FAREWELL_S):
+                await self.writer.put([LeaseExtended(duration_ms=self.settings.stop_lease_ms)])
+        except TimeoutError:
+            logger.warning("the log did not take the long lease: the nodes' jobs end with the one that they have")
+            return
         self.extended = True
         if self.acked.nodes:
-            await asyncio.sleep(FAREWELL_S * self.acked.timing.heartbeat_ms / 1_000)
+            await asyncio.sleep(FAREWELL_BEATS * self.acked.timing.heartbeat_ms / 1_000)
 
 
 async def state_at(log: Log, seq: int) -> State:

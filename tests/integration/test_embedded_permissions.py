@@ -271,7 +271,7 @@ async def test_a_service_s_answer_cannot_be_aimed_at_the_log(world: World) -> No
     await (await world.client("gateway-a")).publish(s.ask_scheduler("why"), b"", reply=s.QUOTA)
     await world.flush()
     await asyncio.sleep(SETTLE_S)
-    assert await (await world.log("audit")).last(s.QUOTA) is None
+    assert await (await world.log("quota")).last(s.QUOTA) is None
 
 
 async def test_nobody_enters_without_a_key(servers: Servers) -> None:

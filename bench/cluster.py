@@ -1,0 +1,171 @@
+"""A real cluster for a benchmark: nats-server (one, or three as a Raft group), the four services and the agents, as processes on loopback.
+
+The same commands and environments as `muster up` gives them, without its watching. `cpu_s` reads what each process and its waited-for children
+have used, from /proc.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from libs.embedded import identity, plan, servers
+from libs.embedded.living import die_with_parent
+from libs.embedded.shape import Shape
+
+QUICK = os.environ.get("QUICK") == "1"
+READY_S = 60.0
+STOP_S = 10.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def say(figure: str, value: float | str | None, unit: str, n: int, **setting: Any) -> None:
+    """One figure, as one line of JSON: the only thing that goes to stdout."""
+    shown = round(value, 3) if isinstance(value, float) else value
+    print(json.dumps({"figure": figure, "value": shown, "unit": unit, "n": n, "setting": setting}), flush=True)
+
+
+def quantile(values: list[float], part: float) -> float:
+    """The value below which `part` of the sorted values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+class Cluster:
+    """A running one: `url` and `key` of the gateway, the processes by name."""
+
+    def __init__(self, state: Path, url: str, key: str, processes: dict[str, subprocess.Popen[bytes]]) -> None:
+        self.state = state
+        self.url = url
+        self.key = key
+        self.processes = processes
+
+    def cpu_s(self) -> dict[str, float]:
+        """Processor seconds by kind of process so far; `jobs` are the agents' zygotes with all that they have started and waited for."""
+        used: dict[str, float] = {}
+        for name, process in self.processes.items():
+            kind = name.split("-")[0]
+            used[kind] = used.get(kind, 0.0) + cpu_of(process.pid, children=kind == "nats")
+            for child in children_of(process.pid):
+                used["jobs"] = used.get("jobs", 0.0) + cpu_of(child, children=True)
+        return used
+
+
+def cpu_of(pid: int, children: bool) -> float:
+    """User and system seconds of a process, and of its ended children if asked."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(int(field) for field in fields[11 : 15 if children else 13]) / TICKS
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def running(replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True) -> Iterator[Cluster]:
+    """A cluster that answers, ended with the block."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
+        state = Path(folder)
+        (state / "logs").mkdir()
+        port, nats_port = servers.free_ports(2)
+        shape = Shape(cluster_id="bench", nodes=nodes, gpus=gpus, port=port, nats_port=nats_port)
+        group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
+        key = identity.api_key(state / "keys", "")
+        told = {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": str(replicas)}
+        specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
+        processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
+        for spec in specs:
+            if spec.name == "audit" and not audit:
+                continue
+            with spec.log.open("ab") as log:
+                processes[spec.name] = subprocess.Popen(
+                    spec.command, env={**spec.environment, **told}, stdout=log, stderr=log, preexec_fn=die_with_parent()
+                )
+        try:
+            await_ready(f"http://127.0.0.1:{port}", key, nodes)
+            yield Cluster(state, f"http://127.0.0.1:{port}", key, processes)
+        finally:
+            end([process for name, process in processes.items() if not name.startswith("nats")])
+            end(group.running)
+
+
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Asked first, killed when that is not heard."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def await_ready(url: str, key: str, nodes: int) -> None:
+    """Until the gateway answers and every node is healthy and leased."""
+    request = urllib.request.Request(f"{url}/v1/nodes", headers={"Authorization": f"Bearer {key}"})
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(request, timeout=2) as answer:
+                if sum(node["state"] == "healthy" for node in json.load(answer)["nodes"]) == nodes:
+                    time.sleep(2.0)  # a lease, and the start's own work done
+                    return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise TimeoutError(f"the cluster at {url} was not ready within {READY_S} s")
+
+
+@asynccontextmanager
+async def client(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session with the key."""
+    async with aiohttp.ClientSession(cluster.url, headers={"Authorization": f"Bearer {cluster.key}"}) as session:
+        yield session
+
+
+async def submit(session: aiohttp.ClientSession, *command: str, **fields: Any) -> str:
+    """Submit one job and return its id."""
+    async with session.post("/v1/jobs", json={"command": list(command), **fields}) as answer:
+        body = await answer.json()
+        assert answer.status == 201, body
+        return str(body["id"])
+
+
+async def ended(session: aiohttp.ClientSession, job: str) -> dict[str, Any]:
+    """The job, once it has ended."""
+    while True:
+        async with session.get(f"/v1/jobs/{job}/wait", params={"timeout_s": "30"}) as answer:
+            body: dict[str, Any] = await answer.json()
+        if body["ended_at"]:
+            return body
+
+
+async def counts(session: aiohttp.ClientSession) -> dict[str, int]:
+    """Jobs by state."""
+    async with session.get("/v1/cluster") as answer:
+        found: dict[str, int] = (await answer.json())["jobs"]
+        return found
+
+
+async def archived(cluster: Cluster, session: aiohttp.ClientSession, within_s: float) -> float:
+    """Seconds until the audit archive holds every commit that the gateway has folded; raises TimeoutError after `within_s`."""
+    import sqlite3
+
+    began = time.monotonic()
+    async with session.get("/v1/cluster") as answer:
+        target = (await answer.json())["seq"]
+    with sqlite3.connect(cluster.state / "services" / "audit" / "audit.db") as database:
+        while database.execute("select coalesce(max(seq), 0) from commits").fetchone()[0] < target:
+            if time.monotonic() - began > within_s:
+                raise TimeoutError(f"the archive was not at {target} within {within_s} s")
+            await asyncio.sleep(0.02)
+    return time.monotonic() - began

@@ -1,0 +1,48 @@
+"""Jobs per second through the whole cluster: submitted, run as real processes, released and closed, with the audit on.
+
+`true` jobs from a few clients, as many at once as the queue takes; the clock stops when the last one is completed and the archive has caught up.
+"""
+
+import asyncio
+import time
+
+from bench.cluster import QUICK, Cluster, archived, client, counts, running, say, submit
+
+JOBS = 400 if QUICK else 2_000
+CLIENTS = 4
+ARCHIVE_WITHIN_S = 5.0
+
+
+async def run(cluster: Cluster, jobs: int) -> tuple[float, float]:
+    """Seconds until all are completed, and the archive's lag after that."""
+    async with client(cluster) as session:
+        before = (await counts(session)).get("completed", 0)
+        began = time.monotonic()
+
+        async def submitter(count: int) -> None:
+            for _ in range(count):
+                await submit(session, "true")
+
+        await asyncio.gather(*(submitter(jobs // CLIENTS) for _ in range(CLIENTS)))
+        while (await counts(session)).get("completed", 0) < before + jobs:
+            await asyncio.sleep(0.05)
+        took_s = time.monotonic() - began
+        return took_s, await archived(cluster, session, ARCHIVE_WITHIN_S)
+
+
+def measure(name: str, replicas: int) -> None:
+    with running(replicas, nodes=8) as cluster:
+        asyncio.run(run(cluster, JOBS // 10))
+        before = cluster.cpu_s()
+        took_s, lag_s = asyncio.run(run(cluster, JOBS))
+        used = {kind: (seconds - before[kind]) * 1000 / JOBS for kind, seconds in cluster.cpu_s().items()}
+    suffix = "" if replicas == 1 else "_r3"
+    say(f"jobs_per_s{suffix}", JOBS / took_s, "1/s", JOBS, nodes=8, gpus=8, clients=CLIENTS, audit=True)
+    say(f"audit_lag_s{suffix}", lag_s, "s", 1)
+    for kind, cost in used.items():
+        say(f"cpu_ms_per_job_{name}_{kind}", cost, "ms", JOBS)
+
+
+if __name__ == "__main__":
+    measure("embedded", 1)
+    measure("r3", 3)
