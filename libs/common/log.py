@@ -40,7 +40,7 @@ class Log(Protocol):
     """The stream FACTS. All coroutines raise `errors.Unavailable` when the log does not answer within their own bound."""
 
     async def append(self, subject: str, data: bytes, expected: int) -> int:
-        """Store one commit and return its sequence; one try, no retry (see `appender.py`, which owns the protocol of retries).
+        """Store one commit and return its sequence; one try, no retry (see `writer.py`, which owns the protocol of retries).
 
         `expected` is the sequence of the subject's last message, 0 for none. Raises AppendRefused or AppendUnknown.
         """

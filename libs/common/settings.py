@@ -17,7 +17,7 @@ PREFIX = "MUSTER_"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The environment variable of a field is its upper-case name with MUSTER_ before it; `help_of` gives its meaning."""
+    """The environment variable of a field is its upper-case name with MUSTER_ before it; HELP gives its meaning."""
 
     nats: str = "nats://127.0.0.1:4222"
     nkey_seed_file: str = ""

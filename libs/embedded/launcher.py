@@ -6,7 +6,9 @@ jobs survive the stop. The server stops last. A second Ctrl-C kills everything a
 
 import asyncio
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,14 @@ READY_ASK_S: Final = 1.0
 SCHEDULER_STOP_S: Final = 5.0
 STOP_S: Final = 10.0
 KILLED: Final = 130
+
+
+def command() -> str:
+    """What to type for this program: its name where it is on PATH, else where it lies beside this Python."""
+    beside = Path(sys.executable).parent / "muster"
+    if shutil.which("muster") or not beside.exists():
+        return "muster"
+    return os.path.relpath(beside)
 
 
 class Launcher:
@@ -138,8 +148,8 @@ class Launcher:
         shape = self.shape
         self.say(f"muster is up: {shape.nodes} nodes with {shape.gpus} x {shape.model} each")
         self.say(f"  gateway  {shape.gateway}")
-        self.say("  try      muster run --gpus 1 -- python -c \"print('hello from a GPU job')\"")
-        self.say(f"  stop     Ctrl-C here, or `muster down` (files: {self.state}, logs: {plan.logs(self.state)})")
+        self.say(f"  try      {command()} run --gpus 1 -- python3 -c \"print('hello from a GPU job')\"")
+        self.say(f"  stop     Ctrl-C here, or `{command()} down` (files: {self.state}, logs: {plan.logs(self.state)})")
 
     def _name_what_is_ill(self) -> None:
         ill = [child for child in self.children.values() if child.deaths or not child.living] or [self.children[plan.GATEWAY]]

@@ -29,7 +29,8 @@ DAY_S: Final = 86_400
 RETRIES_MAX: Final = 1_000
 OUTPUT_BYTES_MIN: Final = 4 << 10
 OUTPUT_BYTES_MAX: Final = 1 << 40
-CONTROL_LOSS: Final = ("stop", "continue")
+# "continue" waits for a scheduler that does not place such a job elsewhere while its node is silent (invariant 3).
+CONTROL_LOSS: Final = ("stop",)
 SIGNAL_MAX: Final = 64
 
 SUBMIT_FIELDS: Final = (*names_of(JobSpec), "user", "fraction", "time_limit")
@@ -128,7 +129,7 @@ def _check(spec: JobSpec) -> None:
     if spec.workdir and (not spec.workdir.startswith("/") or "\0" in spec.workdir):
         raise Refused(f"workdir: {spec.workdir!r} must be an absolute path")
     if spec.on_control_loss not in CONTROL_LOSS:
-        raise Refused(f"on_control_loss: {spec.on_control_loss!r} is not known: give {' or '.join(CONTROL_LOSS)}")
+        raise Refused(f"on_control_loss: {spec.on_control_loss!r} is not offered yet: leave it out, or give {' or '.join(CONTROL_LOSS)}")
 
 
 def _check_command(spec: JobSpec) -> None:

@@ -87,6 +87,8 @@ def _launcher(order: StartOrder) -> dict[str, str]:
         "GROUP_RANK": str(order.rank),
         "MASTER_ADDR": order.peers[0].address if order.peers else "127.0.0.1",
         "MASTER_PORT": str(order.port or DEFAULT_PORT),
+        # So that `logs -f` shows what a Python program prints when it prints it.
+        "PYTHONUNBUFFERED": "1",
     }
 
 

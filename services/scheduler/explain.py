@@ -87,9 +87,8 @@ def _cheapest(state: State, job: Job) -> str:
     enough = [size for size in state.capacity.sizes.values() if size >= job.spec.gpus]
     missing = job.spec.nodes - len(enough)
     largest = max(state.capacity.sizes.values(), default=0)
-    if largest >= job.spec.gpus:
-        return f"add {missing} nodes with at least {job.spec.gpus} GPUs, or ask for {len(enough)} nodes"
-    return f"ask for at most {largest} GPUs a node, or add {missing} nodes with at least {job.spec.gpus}"
+    more = f"add {missing} node{'s' if missing > 1 else ''} with at least {job.spec.gpus} GPUs"
+    return f"{more}, or ask for {len(enough)} nodes" if largest >= job.spec.gpus else f"ask for at most {largest} GPUs a node, or {more}"
 
 
 def _largest(state: State) -> str:

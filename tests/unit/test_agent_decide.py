@@ -1,10 +1,6 @@
 """The agent's core: what it does with orders, leases, the desired state and what became of its jobs."""
 
-from typing import Any
-
 from libs.common import facts as f
-from libs.common.messages import Desired, Lease, Orders, StartOrder, StopOrder
-from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent import state as s
@@ -16,102 +12,9 @@ from services.node_agent.decide import (
     KILL_SLACK_NS,
     LEASE_NEEDED_NS,
     RELEASE_LIMIT_NS,
-    decide,
     next_due_ns,
 )
-
-NODE = NodeId("n")
-GPU = GpuId("GPU-n-0")
-S: int = 1_000_000_000
-T = 1_000 * S
-INCARNATION = 3
-EPOCH = 7
-
-
-def start(job: str = "j", seq: int = 10, incarnation: int = INCARNATION, attempt: int = 1) -> StartOrder:
-    spec = JobSpec(command=("true",))
-    return StartOrder(JobId(job), attempt, incarnation, seq, 0, (GpuHold(GPU),), spec, "default", "u", (), 0)
-
-
-def stop(job: str = "j", seq: int = 11, grace_ms: int = 10_000, signal: int = 15) -> StopOrder:
-    return StopOrder(JobId(job), 1, seq, "cancelled", signal, grace_ms)
-
-
-def ref(job: str = "j", attempt: int = 1) -> AttemptRef:
-    return AttemptRef(JobId(job), attempt)
-
-
-class Node:
-    """A core and its clock. `did` gives what it asks for now."""
-
-    def __init__(self, leased: bool = True, adopted: tuple[o.Adopted, ...] = ()) -> None:
-        self.state = s.begin(NODE, INCARNATION, adopted)
-        self.now_ns = T
-        if leased:
-            self.lease()
-            assert self.did() == [a.ExtendLease(T + 13 * S)]
-
-    def see(self, *seen: o.Observation) -> list[a.Action]:
-        for one in seen:
-            s.apply(self.state, one, self.now_ns)
-        return self.did()
-
-    def did(self) -> list[a.Action]:
-        return decide(self.state, self.now_ns)
-
-    def later(self, ns: int) -> list[a.Action]:
-        self.now_ns += ns
-        return self.did()
-
-    def orders(self, *orders: StartOrder | StopOrder, epoch: int = EPOCH) -> list[a.Action]:
-        return self.see(o.OrdersCame(Orders(epoch, orders)))
-
-    def lease(self, **given: Any) -> None:
-        fields = {"epoch": EPOCH, "verdict": "ok", "lease_ms": 13_000, "digest": s.digest_here(self.state), "seq": 5, **given}
-        sent_ns = fields.pop("sent_boot_ns", self.now_ns)
-        incarnation = fields.pop("incarnation", INCARNATION)
-        s.apply(self.state, o.LeaseCame(Lease(sent_boot_ns=sent_ns, heartbeat_ms=1_000, **fields), incarnation, sent_ns), self.now_ns)
-
-    def desired(self, *starts: StartOrder, stops: tuple[StopOrder, ...] = (), seq: int = 50, **given: int) -> list[a.Action]:
-        return self.see(o.DesiredCame(Desired(given.get("epoch", EPOCH), given.get("incarnation", INCARNATION), seq, starts, stops)))
-
-    def running(self, job: str = "j") -> "Node":
-        assert self.orders(start(job)) == [a.StartJob(start(job))]
-        (said,) = self.see(o.JobLaunched(f"{job}.1"), o.ProcessStarted(f"{job}.1", 77))
-        assert said == a.Record((started(job),), (o.Mark(f"{job}.1", 1),))
-        return self
-
-    def exited(self, job: str = "j", exit_: o.Exit | None = None) -> "Node":
-        end = exit_ or o.Exit(executed=True, exit_code=0)
-        assert self.see(o.ProcessExited(f"{job}.1", end)) == [a.CheckRelease(ref(job), (GPU,), end.clean)]
-        return self
-
-
-def started(job: str = "j") -> f.JobStarted:
-    return f.JobStarted(job_id=JobId(job), attempt=1, node_id=NODE, pid=77)
-
-
-def finished(job: str = "j", **fields: Any) -> f.JobFinished:
-    return f.JobFinished(job_id=JobId(job), attempt=1, node_id=NODE, **{"exit_code": 0, **fields})
-
-
-def released(job: str = "j", **checks: str) -> f.JobReleased:
-    return f.JobReleased(job_id=JobId(job), attempt=1, node_id=NODE, checks=checks or {"processes": "gone"})
-
-
-def refused(job: str = "j", reason: str = "cancelled") -> f.JobRefused:
-    return f.JobRefused(job_id=JobId(job), attempt=1, node_id=NODE, reason=reason)
-
-
-def clean(job: str = "j") -> o.ReleaseChecked:
-    return o.ReleaseChecked(f"{job}.1", {"processes": "gone"}, True)
-
-
-def over(*facts: Any, job: str = "j") -> a.Record:
-    return a.Record(facts, (o.Mark(f"{job}.1", 3),))
-
-
-# Starting.
+from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, S, T, clean, finished, over, ref, refused, released, start, started, stop
 
 
 def test_an_order_is_started() -> None:

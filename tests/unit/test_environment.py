@@ -34,6 +34,7 @@ def test_a_members_environment_word_by_word() -> None:
         "GROUP_RANK": "1",
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "29511",
+        "PYTHONUNBUFFERED": "1",
         "MUSTER_JOB_ID": "j-1",
         "MUSTER_ATTEMPT": "3",
         "MUSTER_JOB_NAME": "bert",
