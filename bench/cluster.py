@@ -1,7 +1,7 @@
 """A real cluster for a benchmark: nats-server (one, or three as a Raft group), the four services and the agents, as processes on loopback.
 
-The same commands and environments as `muster up` gives them, without its watching. `cpu_s` reads what each process and its waited-for children
-have used, from /proc.
+The same commands and environments as `muster up` gives them, without its watching. `cpu_s` reads what each process and
+its waited-for children have used, from /proc.
 """
 
 import asyncio

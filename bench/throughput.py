@@ -1,6 +1,7 @@
 """Jobs per second through the whole cluster: submitted, run as real processes, released and closed, with the audit on.
 
-`true` jobs from a few clients, as many at once as the queue takes; the clock stops when the last one is completed and the archive has caught up.
+`true` jobs from a few clients, as many at once as the queue takes; the clock stops when the last one is completed. The
+archive must have caught up a few seconds later.
 """
 
 import asyncio

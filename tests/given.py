@@ -76,9 +76,9 @@ def given(*history: AnyFact | Sequence[AnyFact]) -> State:
     """A scheduler's state in its own term, after this history at time 0."""
     cluster = Cluster()
     tell(cluster, f.TermBegan(instance="a"), seq=EPOCH)
-    for item in history:
-        for fact in item if isinstance(item, list | tuple) else [item]:
-            tell(cluster, fact)
+    flat = [fact for item in history for fact in (item if isinstance(item, list | tuple) else [item])]
+    for number, fact in enumerate(flat, EPOCH + 1):
+        tell(cluster, fact, seq=number)
     state = State(cluster)
     state.epoch = EPOCH
     return state

@@ -1,0 +1,71 @@
+"""`why`: the answer names what is in the way, and nothing else."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.model import GpuId, JobId, NodeId, TenantId
+from services.scheduler.explain import explain
+from tests.given import given, member, placed, registered, started, waiting
+
+J = JobId("j")
+
+
+def test_an_unknown_job_is_said_to_be_unknown() -> None:
+    assert explain(given(), J)["state"] == "unknown"
+
+
+def test_a_job_that_ended_or_runs_says_so() -> None:
+    running = given(registered("a"), waiting("j"), placed("j", member("a", 0)), started("j", "a"))
+    assert explain(running, J)["answer"] == "it is running and waits for its processes to end on a"
+    ended = given(waiting("j"), f.JobClosed(job_id=J, attempt=1, outcome="cancelled", reason="cancelled"))
+    assert explain(ended, J)["answer"] == "it has ended: cancelled (cancelled)"
+    assert explain(given(waiting("j")[:1]), J)["answer"] == "it is pending and waits for quota to admit or reject it"
+
+
+@pytest.mark.parametrize(
+    ("wish", "remedy"),
+    [
+        ({"gpus": 5}, "ask for at most 4 GPUs a node, or add 1 node with at least 5 GPUs"),
+        ({"nodes": 4, "gpus": 2}, "add 2 nodes with at least 2 GPUs, or ask for 2 nodes"),
+    ],
+)
+def test_an_impossible_job_is_told_the_cheapest_change(wish: dict[str, int], remedy: str) -> None:
+    answer = explain(given(registered("a"), registered("b"), waiting("j", **wish)), J)
+    assert answer["answer"].startswith("this cluster could never hold it")
+    assert answer["remedy"] == remedy
+
+
+def test_blockers_are_counted_by_what_rules_each_node_out() -> None:
+    faults = [f.GpuFaulted(node_id=NodeId("c"), uuid=GpuId(f"c-gpu{i}"), health="offline", reason="xid") for i in range(4)]
+    history = [registered("a"), registered("b", gpus=1), registered("c"), registered("d"), faults]
+    busy = [*waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3)), f.NodeLost(node_id=NodeId("d"), incarnation=1)]
+    answer = explain(given(*history, busy, waiting("j", gpus=2)), J)
+    assert {blocker["what"]: blocker["detail"] for blocker in answer["blockers"]} == {
+        "devices in use": "a",
+        "has fewer than 2 GPUs": "b",
+        "devices not healthy": "c",
+        "node unreachable": "d",
+    }
+    assert answer["answer"] == "it needs 1 node with 2 GPUs, and not enough is free now"
+
+
+def test_a_share_is_named_as_such() -> None:
+    busy = [*waiting("i", gpu_share=60), placed("i", member("a", 0, share=60))]
+    answer = explain(given(registered("a", gpus=1), busy, waiting("j", gpu_share=50)), J)
+    assert answer["answer"] == "it needs 1 node with 1 GPUs (50 % of each), and not enough is free now"
+
+
+def test_a_tenant_at_its_limit_is_named() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=150)
+    answer = explain(given(registered("a"), limit, waiting("j", gpus=2, tenant="t")), J)
+    assert answer["answer"] == "tenant t holds 0 of at most 1.5 GPUs, and this job asks for 2 more"
+
+
+def test_a_job_behind_another_is_told_which() -> None:
+    busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
+    answer = explain(given(registered("a"), busy, waiting("big", gpus=4), waiting("j")), J)
+    assert answer["answer"] == "it would fit, but big is before it in the queue and waits for devices"
+
+
+def test_a_job_that_is_about_to_be_placed_is_told_so() -> None:
+    assert explain(given(registered("a"), waiting("j")), J)["answer"] == "it fits, and is about to be placed"

@@ -1,0 +1,87 @@
+"""The scheduler's side of the leases: who may be called silent, and when."""
+
+from libs.common import facts as f
+from libs.common.cluster import Cluster
+from libs.common.model import NodeId
+from services.scheduler.leases import MS, Leases
+from tests.given import given, registered, tell
+
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+LEASE = 13_000 * MS
+MARGIN = 1_500 * MS
+TERM = 3_000 * MS
+STEP = 500 * MS
+
+
+def cluster() -> Cluster:
+    return given(registered("a"), registered("b"), registered("c")).cluster
+
+
+class Term:
+    """A term that began at 0; `run` lets time pass while some nodes are heard and answered."""
+
+    def __init__(self, state: Cluster | None = None) -> None:
+        self.cluster = state or cluster()
+        self.leases = Leases()
+        self.now = 0
+        self.leases.begin(self.cluster, 0)
+
+    def run(self, until: int, *heard: NodeId) -> list[NodeId]:
+        """The nodes that were called silent on the way, each once."""
+        found: dict[NodeId, None] = {}
+        while self.now < until:
+            self.now += STEP
+            for node_id in heard:
+                self.leases.hear(node_id, self.now)
+                self.leases.grant(self.cluster, node_id, self.now)
+            for node_id, _ in self.leases.silent(self.cluster, self.now, self.now):
+                found[node_id] = None
+        return list(found)
+
+
+def test_a_node_is_silent_only_after_its_lease_and_a_margin() -> None:
+    term = Term()
+    term.run(60_000 * MS, A, B, C)
+    last = term.now
+    assert term.run(last + LEASE + MARGIN, A, B) == []
+    assert term.run(last + LEASE + MARGIN + 2 * STEP, A, B) == [C]
+
+
+def test_a_new_term_first_assumes_that_every_node_was_just_answered_by_the_last() -> None:
+    term = Term()
+    assert term.run(LEASE + TERM + MARGIN, A, B) == []
+    assert term.run(LEASE + TERM + MARGIN + 3 * STEP, A, B) == [C]
+
+
+def test_a_scheduler_that_hears_less_than_half_loses_nobody() -> None:
+    term = Term()
+    assert term.run(120_000 * MS, A) == []
+
+
+def test_after_deafness_every_count_begins_again() -> None:
+    term = Term()
+    term.run(60_000 * MS)
+    assert term.run(60_000 * MS + LEASE, A, B) == []
+    assert term.run(60_000 * MS + LEASE + MARGIN + 4 * STEP, A, B) == [C]
+
+
+def test_a_process_that_was_paused_loses_nobody_for_what_it_did_not_hear() -> None:
+    term = Term()
+    term.run(60_000 * MS, A, B, C)
+    term.now += 60_000 * MS
+    assert term.leases.silent(term.cluster, term.now, term.now) == []
+    assert term.run(term.now + LEASE, A, B) == []
+
+
+def test_a_planned_stop_holds_until_its_long_lease_and_a_margin_have_passed() -> None:
+    state = cluster()
+    tell(state, f.LeaseExtended(duration_ms=100_000))
+    term = Term(state)
+    assert term.run(100_000 * MS + MARGIN - STEP, A, B) == []
+    assert term.run(100_000 * MS + 2 * MARGIN, A, B) == [C]
+
+
+def test_a_lost_node_is_not_called_silent_again() -> None:
+    state = cluster()
+    tell(state, f.NodeLost(node_id=C, incarnation=1))
+    assert Term(state).run(60_000 * MS, A, B) == []
