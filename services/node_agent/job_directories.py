@@ -1,13 +1,12 @@
 """Real jobs for the agent: the supervisors of `supervision/`, the node's lease file, and the job directories as its outbox.
 
-A directory is `jobs/<job>.<attempt>`; beside the supervisor's own files it holds `member.json` (rank, devices and sequence
-of the order), for the agent that comes after this one. Directories of ended attempts are kept for their output, within
+A directory is `jobs/<job>.<attempt>`; its marker holds rank, devices and sequence of the order too, for the agent that
+comes after this one. Directories of ended attempts are kept for their output, within
 the bounds below. Twin: the simulation's supervisors.
 """
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import shutil
@@ -25,7 +24,6 @@ from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece
 
-MEMBER: Final = "member.json"
 LEASE: Final = "lease"
 OUTPUTS_KEPT: Final = 2_000
 OUTPUT_BYTES_KEPT: Final = 8 << 30
@@ -70,10 +68,10 @@ class JobDirectories:
             stdin=launch.stdin,
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
+            note={"gpus": launch.gpus, "seq": launch.seq},
         )
         job_dir = self._dir(launch.ref)
         try:
-            _write_member(job_dir, launch)
             await self.supervisors.launch(request)
         except AlreadyStarted as error:
             raise AlreadyLaunched(str(error)) from error
@@ -123,11 +121,10 @@ class JobDirectories:
             self.on_event(ProcessExited(name, _exit(record)))
 
     def _adopted(self, ref: AttemptRef) -> Adopted:
-        try:
-            member = json.loads(Path(self._dir(ref), MEMBER).read_text())
-            return Adopted(ref, member["rank"], tuple(GpuId(uuid) for uuid in member["gpus"]), member["seq"])
-        except (OSError, ValueError):
+        summary = records.read_summary(self._dir(ref))
+        if "note" not in summary:
             return Adopted(ref)  # a power cut tore it; the desired state says it again
+        return Adopted(ref, summary["rank"], tuple(GpuId(uuid) for uuid in summary["note"]["gpus"]), summary["note"]["seq"])
 
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
@@ -161,13 +158,6 @@ def _exit(record: Mapping[str, Any]) -> Exit:
         dropped_bytes=record["dropped_bytes"],
         clean=record["clean"],
     )
-
-
-def _write_member(job_dir: str, launch: Launch) -> None:
-    """Before the marker, and not synced: a few bytes into the page cache, so it needs no thread. An older marker keeps its own."""
-    os.makedirs(job_dir, mode=0o700, exist_ok=True)
-    if not any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE)):
-        Path(job_dir, MEMBER).write_text(json.dumps({"rank": launch.rank, "gpus": launch.gpus, "seq": launch.seq}))
 
 
 def _remove_unmarked(job_dir: str) -> None:

@@ -9,15 +9,27 @@ from services.node_agent.supervision import lost, processes, records
 
 
 def test_one_claim_wins(tmp_path: Path) -> None:
+    job_dir = str(tmp_path / "job.1")
     first, second = lost._nobody("job", 1, 0), lost._nobody("job", 1, 7)
-    assert records.claim(str(tmp_path), first)
-    assert not records.claim(str(tmp_path), second)
-    assert records.read_identity(str(tmp_path)) == first
-    assert os.listdir(tmp_path) == [records.IDENTITY]
+    assert not records.claim(job_dir, first)
+    records.place_marker(job_dir, {"rank": 3})
+    assert records.read_identity(job_dir) is None
+    assert records.claim(job_dir, first)
+    assert not records.claim(job_dir, second)
+    assert records.read_identity(job_dir) == first
+    assert records.read_rank(job_dir) == 3
+    assert sorted(os.listdir(job_dir)) == [records.EXIT, records.MARKER]
+
+
+def test_a_forgotten_attempt_cannot_be_claimed(tmp_path: Path) -> None:
+    job_dir = str(tmp_path / "job.1")
+    records.place_marker(job_dir, {"rank": 3})
+    os.rename(f"{job_dir}/{records.MARKER}", f"{job_dir}/{records.DONE}")
+    assert not records.claim(job_dir, lost._nobody("job", 1, 0))
 
 
 def test_an_exit_is_recorded_in_the_room_reserved_for_it(tmp_path: Path) -> None:
-    records.allocate_exit(str(tmp_path))
+    records.place_marker(str(tmp_path), {"rank": 0})
     assert records.read_exit(str(tmp_path)) is None
     record = records.unexecuted(lost._nobody("j" * 200, 1, 0), "exited", "d" * 10_000, 5)
     record["leftovers"] = [records.Leftover(pid=n, command="c" * processes.MAX_COMMAND_CHARS) for n in range(99)]

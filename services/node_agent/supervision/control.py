@@ -1,12 +1,14 @@
 """The control socket of one supervisor: newline-delimited JSON requests, one reply line each, several connections.
 
-It is bound as `control.sock` in the job directory, whose path may be longer than a socket address. A client opens the directory
-(O_PATH) as descriptor N and connects to `/proc/self/fd/N/control.sock`. Its client is `control_client.py`.
+The kernel chooses its abstract name, which the supervisor's identity tells (`records.py`): no file to make and to delete. Whoever
+has another user id, and is not root, is hung up on. Its client is `control_client.py`.
 """
 
 import contextlib
 import json
+import os
 import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,7 @@ from services.node_agent.supervision.poll_loop import READ, PollLoop
 MAX_CONNECTIONS = 16
 MAX_LINE_BYTES = 1024 * 1024
 READ_BYTES = 65_536
+CREDENTIALS = struct.Struct("3i")
 
 Request = dict[str, Any]
 Answer = Callable[[Request], dict[str, Any] | None]
@@ -23,13 +26,14 @@ Answer = Callable[[Request], dict[str, Any] | None]
 class Control:
     """`answer` returns None for "not yet": the request is kept, and asked again by `retry`. It raises ValueError for a bad one."""
 
-    def __init__(self, loop: PollLoop, path: str, answer: Answer) -> None:
+    def __init__(self, loop: PollLoop, answer: Answer) -> None:
         self._loop = loop
         self._answer = answer
         self._connections: dict[int, _Connection] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._listener.bind(path)
+        self._listener.bind("")
         self._listener.listen(MAX_CONNECTIONS)
+        self.name: str = self._listener.getsockname()[1:].decode()
         loop.watch(self._listener.fileno(), READ, self._accept)
 
     def retry(self) -> None:
@@ -46,10 +50,16 @@ class Control:
         with contextlib.suppress(BlockingIOError):
             accepted, _ = self._listener.accept()
             accepted.setblocking(False)
-            if len(self._connections) >= MAX_CONNECTIONS:
+            if len(self._connections) >= MAX_CONNECTIONS or peer(accepted)[1] not in (0, os.geteuid()):
                 accepted.close()
                 return
             self._connections[accepted.fileno()] = _Connection(self._loop, accepted, self._answer, self._connections)
+
+
+def peer(connected: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end, as they were when it connected or began to listen."""
+    pid, user, _ = CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return pid, user
 
 
 class _Connection:

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from libs.common.errors import Refused
-from services.node_agent.supervision.records import CONTROL
+from services.node_agent.supervision import control, records
 
 
 class NotListening(Exception):
@@ -33,12 +33,14 @@ async def ask(job_dir: str, request: dict[str, Any], timeout_s: float | None) ->
 
 
 async def _exchange(job_dir: str, body: bytes) -> bytes:
-    folder = os.open(job_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    """The name may be another process's since the supervisor ended, so who listens is looked at first."""
+    identity = records.read_identity(job_dir)
+    if identity is None or not identity["control"]:
+        raise NotListening
+    reader, writer = await asyncio.open_unix_connection("\0" + identity["control"])
     try:
-        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{CONTROL}")
-    finally:
-        os.close(folder)
-    try:
+        if control.peer(writer.get_extra_info("socket"))[0] != identity["pid"]:
+            raise NotListening
         writer.write(body)
         await writer.drain()
         return await reader.readline()

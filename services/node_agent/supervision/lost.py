@@ -72,6 +72,7 @@ def _nobody(job_id: str, attempt: int, rank: int) -> Identity:
         job_start_ticks=0,
         boot_id=processes.boot_id(),
         started_ns=time.time_ns(),
+        control="",
     )
 
 

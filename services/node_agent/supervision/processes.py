@@ -6,7 +6,6 @@ from /proc can miss one while siblings exit, so whoever sweeps asks again until 
 
 import contextlib
 import ctypes
-import errno
 import os
 import signal
 import time
@@ -15,8 +14,6 @@ from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-AT_FDCWD = -100
-RENAME_NOREPLACE = 1
 MAX_COMMAND_CHARS = 120
 MAX_STAT_BYTES = 4096
 READ_BYTES = 16 * 1024
@@ -47,17 +44,6 @@ def prctl(option: int, value: int) -> None:
 def boot_id() -> str:
     """Names this boot of the machine."""
     return _read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
-
-
-def rename_new(source: str, target: str) -> None:
-    """Raises FileExistsError when the target exists. One step where the file system can do that, else two."""
-    if _libc.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), RENAME_NOREPLACE) == 0:
-        return
-    number = ctypes.get_errno()
-    if number not in (errno.EINVAL, errno.ENOSYS):
-        raise OSError(number, os.strerror(number), target)
-    os.link(source, target)
-    os.unlink(source)
 
 
 def process(pid: int) -> Process | None:

@@ -1,32 +1,31 @@
 """The files of a job directory, except its output: who may start it, who watches it, how it ended.
 
 `order.json` is the marker (renamed `done.json` once forgotten): a (job, attempt) with a marker is never started again.
-`supervisor.json` appears by a rename that never replaces, so exactly one supervisor, or the agent that gives the start up, wins it;
+Its second line, the identity, is appended once, under a lock: exactly one supervisor, or the agent that gives the start up, wins it;
 nothing is executed before. `exit.json` is allocated before the start and written in place, so that the end can be recorded on a full disk.
+There are no more files, because ext4 searches long for a free inode where many were deleted within the last minutes.
 """
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 from typing import Any, TypedDict
 
-from services.node_agent.supervision.processes import rename_new
-
 MARKER = "order.json"
 DONE = "done.json"
-IDENTITY = "supervisor.json"
 EXIT = "exit.json"
 CRASH = "supervisor.err"
-CONTROL = "control.sock"
 
 EXIT_BYTES = 4096
 MAX_LEFTOVERS = 16
 MAX_DETAIL_CHARS = 400
-MAX_RECORD_BYTES = 64 * 1024
+MAX_MARKER_BYTES = 64 * 1024
 
 
 class Identity(TypedDict):
-    """Who supervises, and whom. `pid` 0: the agent gave the start up, and nothing may run."""
+    """Who supervises, and whom. `pid` 0: the agent gave the start up, and nothing may run. `control` is what `control.py` listens on."""
 
     job_id: str
     attempt: int
@@ -37,6 +36,7 @@ class Identity(TypedDict):
     job_start_ticks: int
     boot_id: str
     started_ns: int
+    control: str
 
 
 class Leftover(TypedDict):
@@ -69,6 +69,8 @@ class ExitRecord(TypedDict):
 def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
     """Makes the directory, allocates the exit record, then the marker, all durable. Raises FileExistsError when the attempt was
     started before, and OSError when the disk has no room; in both cases nothing is started."""
+    body = json.dumps(summary).encode()
+    assert len(body) < MAX_MARKER_BYTES // 2, "who claims must see the whole marker"
     os.makedirs(os.path.dirname(job_dir), mode=0o700, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.mkdir(job_dir, mode=0o700)
@@ -76,9 +78,8 @@ def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
         raise FileExistsError(f"{job_dir}/{DONE} exists: this attempt was started before")
     marker = os.open(f"{job_dir}/{MARKER}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.write(marker, json.dumps(summary).encode())
-        allocate_exit(job_dir)
-        os.fsync(marker)
+        os.write(marker, body)
+        _write_durably(job_dir, bytes(EXIT_BYTES), marker)
     except OSError:
         os.unlink(f"{job_dir}/{MARKER}")
         raise
@@ -88,21 +89,15 @@ def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
     sync_folder(os.path.dirname(job_dir))
 
 
+def read_summary(job_dir: str) -> dict[str, Any]:
+    """From the marker; empty when a power cut tore it."""
+    return _parse(_read(f"{job_dir}/{MARKER}").partition(b"\n")[0]) or {}
+
+
 def read_rank(job_dir: str) -> int:
-    """From the marker; 0 when a power cut tore it."""
-    rank = (_read_json(f"{job_dir}/{MARKER}") or {}).get("rank", 0)
+    """0 when a power cut tore the marker."""
+    rank = read_summary(job_dir).get("rank", 0)
     return rank if isinstance(rank, int) else 0
-
-
-def allocate_exit(job_dir: str) -> None:
-    """Reserves and syncs the blocks of the exit record, unless that was done before. Raises OSError when there is no room."""
-    descriptor = os.open(f"{job_dir}/{EXIT}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if os.fstat(descriptor).st_size < EXIT_BYTES:
-            os.posix_fallocate(descriptor, 0, EXIT_BYTES)
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_exit(job_dir: str, record: ExitRecord) -> None:
@@ -112,12 +107,7 @@ def write_exit(job_dir: str, record: ExitRecord) -> None:
     shown["leftovers"] = record["leftovers"][:MAX_LEFTOVERS]
     body = json.dumps(shown).encode().ljust(EXIT_BYTES - 1) + b"\n"
     assert len(body) == EXIT_BYTES, "the exit record is larger than the room reserved for it"
-    descriptor = os.open(f"{job_dir}/{EXIT}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.pwrite(descriptor, body, 0)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _write_durably(job_dir, body)
 
 
 def unexecuted(identity: Identity, reason: str, detail: str, now_ns: int) -> ExitRecord:
@@ -144,29 +134,34 @@ def unexecuted(identity: Identity, reason: str, detail: str, now_ns: int) -> Exi
 
 def read_exit(job_dir: str) -> ExitRecord | None:
     """None while the attempt has not ended (or its end was torn by a power cut)."""
-    found = _read_json(f"{job_dir}/{EXIT}")
+    found = _parse(_read(f"{job_dir}/{EXIT}"))
     return None if found is None else ExitRecord(**found)  # type: ignore[typeddict-item]
 
 
 def claim(job_dir: str, identity: Identity) -> bool:
-    """True for exactly one caller per job directory: that one may execute the command (or may say that nobody will)."""
-    draft = f"{job_dir}/{IDENTITY}.{os.getpid()}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """True for exactly one caller per job directory: that one may execute the command (or may say that nobody will). False for an
+    attempt that has no marker or is forgotten. Raises OSError when there is no room."""
     try:
-        os.write(descriptor, json.dumps(identity).encode())
-    finally:
-        os.close(descriptor)
-    try:
-        rename_new(draft, f"{job_dir}/{IDENTITY}")
-    except FileExistsError:
-        os.unlink(draft)
+        marker = os.open(f"{job_dir}/{MARKER}", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
+    try:
+        fcntl.flock(marker, fcntl.LOCK_EX)
+        summary = os.read(marker, MAX_MARKER_BYTES)
+        if b"\n" in summary:
+            return False
+        line = b"\n" + json.dumps(identity).encode()
+        if os.write(marker, line) < len(line):
+            os.ftruncate(marker, len(summary))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(marker)
     return True
 
 
 def read_identity(job_dir: str) -> Identity | None:
     """None while no supervisor has claimed the attempt, or when a power cut tore the file."""
-    found = _read_json(f"{job_dir}/{IDENTITY}")
+    found = _parse(_read(f"{job_dir}/{MARKER}").partition(b"\n")[2])
     return None if found is None else Identity(**found)  # type: ignore[typeddict-item]
 
 
@@ -178,16 +173,37 @@ def sync_folder(path: str) -> None:
         os.close(descriptor)
 
 
-def _read_json(path: str) -> dict[str, Any] | None:
+def _write_durably(job_dir: str, body: bytes, marker: int = -1) -> None:
+    """The exit record, in place, after the marker. Its blocks are written at the start and not only reserved, so that the end
+    changes no metadata that would have to be synced too."""
+    descriptor = os.open(f"{job_dir}/{EXIT}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.pwrite(descriptor, body, 0) < len(body):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if marker >= 0:
+            os.fsync(marker)
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str) -> bytes:
+    """Nothing when there is no such file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None
+        return b""
     try:
-        raw = os.read(descriptor, MAX_RECORD_BYTES).strip(b"\0 \n")
-        found = json.loads(raw) if raw else None
-    except ValueError:
-        return None
+        return os.read(descriptor, MAX_MARKER_BYTES)
     finally:
         os.close(descriptor)
+
+
+def _parse(raw: bytes) -> dict[str, Any] | None:
+    """None for nothing, and for what a power cut tore."""
+    text = raw.strip(b"\0 \n")
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        return None
     return found if isinstance(found, dict) else None

@@ -77,12 +77,10 @@ def _run(order: Order, job: child.Child) -> None:
         return
     claimed = False
     try:
-        records.allocate_exit(".")
         supervision = Supervision(order, job, deadline)
         claimed = records.claim(".", supervision.identity)
         if not claimed:
             return
-        supervision.listen()
     except OSError as error:  # no room for a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
         _refuse(order, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
@@ -102,7 +100,7 @@ def _map_lease(order: Order) -> "memoryview[int] | None":
 
 def _refuse(order: Order, reason: str, exit_code: int | None, detail: str, claimed: bool = False) -> None:
     """Ends an attempt that never began, unless it belongs to someone else."""
-    identity = _identity(order, 0)
+    identity = _identity(order, 0, "")
     with contextlib.suppress(OSError):
         if not claimed and not records.claim(".", identity):
             return
@@ -112,7 +110,7 @@ def _refuse(order: Order, reason: str, exit_code: int | None, detail: str, claim
     tell(order["agent_socket"], {"event": "exited", "job_id": order["job_id"], "attempt": order["attempt"]})
 
 
-def _identity(order: Order, job_pid: int) -> Identity:
+def _identity(order: Order, job_pid: int, control: str) -> Identity:
     me, job = processes.process(os.getpid()), processes.process(job_pid) if job_pid else None
     assert me is not None
     return Identity(
@@ -125,6 +123,7 @@ def _identity(order: Order, job_pid: int) -> Identity:
         job_start_ticks=job.start_ticks if job else 0,
         boot_id=processes.boot_id(),
         started_ns=time.time_ns(),
+        control=control,
     )
 
 
@@ -146,11 +145,8 @@ class Supervision:
         self._failure: tuple[int, str] | None = None
         self._childless = False
         self._executed = False
-        self.identity = _identity(order, self._job.pid)
-
-    def listen(self) -> None:
-        """Raises OSError when the control socket cannot be made."""
-        self._control = Control(self._loop, records.CONTROL, Requests(self._ending, self._feed, self._status).answer)
+        self._control = Control(self._loop, Requests(self._ending, self._feed, self._status).answer)
+        self.identity = _identity(order, self._job.pid, self._control.name)
 
     def run(self) -> None:
         for pump in (self._stdout, self._stderr):

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from libs.common.errors import Refused
@@ -29,6 +29,7 @@ STATUS_TIMEOUT_S = 2.0
 MISSED_EVENTS_EVERY_S = 1.0
 MAX_DATAGRAMS_AT_ONCE = 64
 DATAGRAM_BYTES = 4096
+ARGV0_CHARS = 200
 STDIN_CHUNK_BYTES = 256 * 1024
 DEFAULT_OUTPUT_BYTES = 64 * 1024 * 1024
 
@@ -42,7 +43,8 @@ class AlreadyStarted(Refused):
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What to run. `env` is the full environment (MUSTER_* variables of the attempt are added); paths must be absolute."""
+    """What to run. `env` is the full environment (MUSTER_* variables of the attempt are added); paths must be absolute.
+    `note` stays in the marker, for the agent that comes after this one (`records.read_summary`)."""
 
     job_id: str
     attempt: int
@@ -54,6 +56,7 @@ class LaunchRequest:
     stdin: bool = False
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES
     ignore_lease: bool = False
+    note: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Known(NamedTuple):
@@ -118,7 +121,8 @@ class Supervisors:
         key = (request.job_id, request.attempt)
         job = _Job(key, self.job_dir(key), request.rank)
         frame = self._frame(request, job.job_dir)
-        summary = {"job_id": request.job_id, "attempt": request.attempt, "rank": request.rank, "argv0": request.argv[0]}
+        summary = {"job_id": request.job_id, "attempt": request.attempt, "rank": request.rank, "argv0": request.argv[0][:ARGV0_CHARS]}
+        summary["note"] = request.note
         try:
             await asyncio.to_thread(records.place_marker, job.job_dir, summary)
         except FileExistsError as error:
@@ -179,9 +183,6 @@ class Supervisors:
         if not job.exited:
             raise Refused(f"{key[0]} attempt {key[1]} has not ended: stop it first")
         os.rename(f"{job.job_dir}/{records.MARKER}", f"{job.job_dir}/{records.DONE}")
-        for name in (records.IDENTITY, records.CONTROL):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{job.job_dir}/{name}")
         del self._jobs[key]
         self._known = [found for found in self._known if (found.job_id, found.attempt) != key]
 
