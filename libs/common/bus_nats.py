@@ -7,6 +7,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from libs.common.bus import CONCURRENT_MAX, Handler
+from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
 
 
@@ -27,6 +28,7 @@ class NatsBus:
             answer = await self.client.request(subject, data, timeout=timeout_s)
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s ({error or 'timeout'})") from error
+        heed()
         return answer.data
 
     async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:

@@ -14,6 +14,7 @@ from nats.js.api import KeyValueConfig, StorageType
 from nats.js.errors import NotFoundError
 
 from libs.common import subjects
+from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
 from libs.common.log_jetstream import ASK_TIMEOUT_S
 
@@ -60,6 +61,7 @@ async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
         await client.jetstream(timeout=ASK_TIMEOUT_S).publish(f"$KV.{bucket}.{key}", data, timeout=ASK_TIMEOUT_S)
     except (NatsError, TimeoutError, OSError) as error:
         raise Unavailable(f"bucket {bucket} did not take {key} ({error or 'timeout'})") from error
+    heed()
 
 
 class KvLeadership:

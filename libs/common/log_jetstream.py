@@ -21,6 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy,
 from nats.js.errors import APIError, NotFoundError
 
 from libs.common import subjects
+from libs.common.cancellation import heed
 from libs.common.errors import Corrupt, Unavailable
 from libs.common.log import AppendRefused, AppendUnknown, Entry, message_id, settled_bounds
 
@@ -132,6 +133,7 @@ class JetStreamLog:
             raise AppendUnknown(f"{subject}: {error}") from error
         except (NatsError, TimeoutError, OSError) as error:
             raise AppendUnknown(f"{subject}: {error or 'no answer'}") from error
+        heed()
         return ack.seq
 
     async def last(self, subject: str) -> Entry | None:
@@ -140,6 +142,7 @@ class JetStreamLog:
         """
         for _ in range(LAST_TRIES):
             needed = await self._last_seq(subject)
+            heed()
             found = await self._direct(subject)
             if needed is not None and (found.seq if found else 0) >= needed:
                 return found
@@ -184,6 +187,7 @@ class JetStreamLog:
             info = await self.js.stream_info(subjects.STREAM)
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(f"the log does not answer ({error or 'timeout'}): are its servers up?") from error
+        heed()
         return int(info.state.first_seq or 1), int(info.state.last_seq)
 
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
@@ -233,7 +237,8 @@ class Feed:
     async def _growth(self) -> None:
         self.grown.clear()
         try:
-            await asyncio.wait_for(self.grown.wait(), IDLE_S)
+            async with asyncio.timeout(IDLE_S):
+                await self.grown.wait()
         except TimeoutError:
             return
 
@@ -278,6 +283,7 @@ class Feed:
 async def _quietly(call: Coroutine[None, None, None]) -> None:
     """For what may fail because the connection is down: the feed is made anew then."""
     try:
-        await asyncio.wait_for(call, 1.0)
+        async with asyncio.timeout(1.0):
+            await call
     except (NatsError, TimeoutError, OSError):
         return

@@ -71,6 +71,7 @@ class MemoryLog:
 
     async def _growth(self) -> None:
         try:
-            await asyncio.wait_for(self.stream.grown.wait(), self.idle_s)
+            async with asyncio.timeout(self.idle_s):
+                await self.stream.grown.wait()
         except TimeoutError:
             return

@@ -12,6 +12,7 @@ from nats.js.errors import BucketNotFoundError, NotFoundError, ObjectDeletedErro
 from nats.js.object_store import ObjectStore
 
 from libs.common import subjects
+from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
 
 ASK_TIMEOUT_S: Final = 5.0
@@ -61,6 +62,7 @@ async def filled_part(client: Client) -> float:
         info = await client.jetstream(timeout=ASK_TIMEOUT_S).stream_info(subjects.STREAM)
     except (NatsError, TimeoutError, OSError) as error:
         raise Unavailable(f"the log does not answer ({error or 'timeout'}): is its leader up?") from error
+    heed()
     bound = info.config.max_bytes or 0
     return info.state.bytes / bound if bound > 0 else 0.0
 
