@@ -26,7 +26,10 @@ DISK_LOST: Final = "disk_lost"
 AGENT_DEAD: Final = "agent_dead"
 CLOCK_STEP: Final = "clock_step"
 SECOND: Final = "second_scheduler"
-KINDS: Final = (KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, POWER_CUT, REBOOT, DISK_LOST, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND)
+KINDS: Final = (
+    *(KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, CUT, POWER_CUT, REBOOT),
+    *(DISK_LOST, AGENT_DEAD, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND),
+)
 
 RATES: Final = {
     "append_refused": 0.02,
@@ -101,13 +104,13 @@ def _blow(dice: random.Random, kind: str, nodes: int) -> Blow:
         case "log_stalls":
             return Blow(at_s, kind, "log", dice.choice((1.0, 4.0, 9.0)))
         case "cut_off":
-            return Blow(at_s, kind, dice.choice((node, node, "control")), dice.choice((1.0, 5.0, 9.0, 12.0)))
+            return Blow(at_s, kind, dice.choice((node, node, "control")), dice.choice((1.0, 5.0, 9.0, 12.0, 15.0)))
         case "power_cut" | "disk_lost":
             return Blow(at_s, kind, node, dice.choice((4.0, 12.0)))
         case "reboot":
             return Blow(at_s, kind, node, dice.choice((0.5, 2.0, 4.0)))
         case "agent_dead":
-            return Blow(at_s, kind, f"agent-{node}", dice.choice((2.0, 6.0, 9.0, 13.0)))
+            return Blow(at_s, kind, f"agent-{node}", dice.choice((2.0, 6.0, 9.0, 13.0, 16.0)))
         case "clock_step":
             return Blow(at_s, kind, process, dice.uniform(-SKEW_MAX_S, SKEW_MAX_S))
         case _:

@@ -17,7 +17,8 @@ from tests.sim.weather import Weather
 HOP_S: Final = 0.0004
 ANSWER_TIMEOUT_S: Final = 0.8
 IDLE_S: Final = 0.5
-LAGGING_BATCH_MAX: Final = 3
+LAGGING_BATCH_MAX: Final = 2
+LAGGING_READS: Final = 12
 
 
 class SimStream(MemoryStream):
@@ -48,6 +49,7 @@ class SimLog:
         self.weather = weather
         self.acked = acked
         self.stalled_until = 0.0
+        self.lagging_reads = 0
 
     async def append(self, subject: str, data: bytes, expected: int) -> int:
         await self._hop()
@@ -82,13 +84,20 @@ class SimLog:
         if after > len(self.stream.entries):
             raise Corrupt(f"the log ends at {len(self.stream.entries)}, before {after}")
         while True:
-            lagging = self.weather.hit("read_lag", self.process.name)
-            await self._hop(self.weather.between(0.05, self.weather.rates.lag_max_s) if lagging else HOP_S)
+            lagging = self._lags()
+            await self._hop(self.weather.between(HOP_S, self.weather.rates.lag_max_s) if lagging else HOP_S)
             batch = self.stream.entries[after : after + (LAGGING_BATCH_MAX if lagging else BATCH_MAX)]
             after += len(batch)
             yield batch
             if after == len(self.stream.entries):
                 await self._growth()
+
+    def _lags(self) -> bool:
+        """A reader that begins to lag stays behind for a while: it sees a little, decides, and sees a little more."""
+        if self.weather.hit("read_lag", self.process.name):
+            self.lagging_reads = LAGGING_READS
+        self.lagging_reads -= 1
+        return self.lagging_reads > 0
 
     async def _append_fault(self, subject: str, data: bytes, expected: int) -> None:
         weather = self.weather

@@ -130,6 +130,10 @@ class Supervised:
 class Machine:
     """One node's hardware. `boot` counts its starts; the lease file means nothing to a later boot."""
 
+    # What planted bugs switch off.
+    enforces_lease = True
+    honours_marker = True
+
     def __init__(self, loop: VirtualLoop, node_id: str, gpus: int, truth: Truth, weather: Weather, seed: int) -> None:
         self.loop = loop
         self.node_id = node_id
@@ -139,8 +143,6 @@ class Machine:
         self.gpus = tuple(_gpu(node_id, index) for index in range(gpus))
         self.disk = Disk()
         self.clock = SimClock(loop)
-        self.enforces_lease = True
-        self.honours_marker = True
         self.context = contextvars.Context()
         self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = lambda job_id, attempt, node_id: ()
         self.agent: Listener | None = None

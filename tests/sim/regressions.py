@@ -1,8 +1,12 @@
-"""Seeds that once found a bug, each with the rule that it holds now. A seed is never removed: `test_sim.py` runs them all."""
+"""Seeds that once found a bug, each with the rule that it holds now; `test_sim.py` runs them all.
+
+A seed's run changes when the plan of faults or the workload does: what a seed found is then kept as a planted bug (`planted.py`).
+"""
 
 from typing import Final
 
 SEEDS: Final[dict[int, str]] = {
     7: "a restarted scheduler replays its own commits instead of standing down for ever",
     8: "a node that was taken back is not lost again before it could hear of it",
+    872: "nothing begins on a node whose lease ran out while its agent was paused in the middle of a launch",
 }

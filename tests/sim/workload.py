@@ -15,6 +15,8 @@ from tests.sim.machine import Behaviour
 JOBS_MIN: Final = 20
 JOBS_MAX: Final = 28
 SUBMIT_WITHIN_S: Final = 14.0
+# Longer than a lease, its margin and a restart together: such a job outlives its own node's silence if nothing ends it.
+LONG_S: Final = 20.0
 SHARES: Final = (25, 30, 50, 60)
 
 
@@ -86,7 +88,9 @@ def _spec(dice: random.Random, shape: Shape) -> JobSpec:
 
 
 def _behaviour(dice: random.Random) -> Behaviour:
-    duration_ms = int(1e3 * dice.choice((dice.uniform(0.02, 1.0), dice.uniform(1.0, 4.0), dice.uniform(4.0, 9.0))))
+    duration_ms = int(
+        1e3 * dice.choice((dice.uniform(0.02, 1.0), dice.uniform(1.0, 4.0), dice.uniform(4.0, 9.0), dice.uniform(9.0, LONG_S)))
+    )
     return Behaviour(duration_ms, dice.choice((0, 0, 0, 0, 1, 7)), dice.random() < 0.25)
 
 

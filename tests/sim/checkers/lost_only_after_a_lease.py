@@ -1,0 +1,36 @@
+"""A node is lost only when nothing lives on it any more, and never sooner than a lease and its margin after it registered or came back."""
+
+from typing import Final
+
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster
+from libs.common.facts import AnyFact, Commit, NodeLost, NodeRegistered, NodeReturned, Unknown
+from tests.sim.checkers.checker import Checker
+from tests.sim.world import World
+
+# Boot clocks run a little fast or slow.
+CLOCKS_DIFFER: Final = 0.99
+
+
+class LostOnlyAfterALease(Checker):
+    """`since` is the virtual time at which the log took the node's last sign of a beginning."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.since: dict[str, float] = {}
+
+    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+        if change is NOTHING:
+            return
+        now = self.world.loop.now
+        if isinstance(fact, NodeRegistered | NodeReturned):
+            self.since[fact.node_id] = now
+        if not isinstance(fact, NodeLost):
+            return
+        for running in self.world.truth.living():
+            if running.node_id == fact.node_id:
+                self.fail(f"{fact.node_id} is lost while {running.job_id} attempt {running.attempt} lives there")
+        silence_s = cluster.timing.silence_ms / 1e3 * CLOCKS_DIFFER
+        began_s = self.since[fact.node_id]
+        if cluster.nodes[fact.node_id].incarnation == fact.incarnation and now - began_s < silence_s:
+            self.fail(f"{fact.node_id} is lost {now - began_s:.3f} s after incarnation {fact.incarnation} began")

@@ -1,0 +1,149 @@
+"""Bugs that are planted on purpose, in the simulation only: each breaks one rule of the design, and some checker must find it.
+
+Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py` says within how many seeds it is found.
+"""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common import facts as f
+from libs.common import fold, ledger, log_memory, subjects
+from libs.common.cluster import Cluster, Job, MemberView, tenant_of
+from libs.common.facts import AnyFact
+from libs.common.log import AppendUnknown
+from libs.common.messages import Desired, Orders
+from libs.common.service import Shell
+from libs.common.writer import Writer
+from services.node_agent import observations as o
+from services.node_agent.service import Agent
+from services.scheduler import decide
+from services.scheduler.leases import Leases
+from tests.sim.log import SimStream
+from tests.sim.machine import Machine
+from tests.sim.slot import Slot
+from tests.sim.watchdog import Watchdog
+from tests.sim.world import World
+
+
+def the_guard_is_off(patch: pytest.MonkeyPatch) -> None:
+    """The log takes a commit whatever sequence its writer expects."""
+    store = SimStream.store
+
+    def unguarded(self: SimStream, subject: str, data: bytes, expected: int) -> int:
+        last = self.last_by_subject.get(subject)
+        return store(self, subject, data, last.seq if last else 0)
+
+    patch.setattr(SimStream, "store", unguarded)
+
+
+def neither_guard_nor_commit_numbers(patch: pytest.MonkeyPatch) -> None:
+    """The guard is off, and no reader counts a writer's commits."""
+    the_guard_is_off(patch)
+    patch.setattr(fold, "check_place", lambda cluster, seq, subject, commit: None)
+
+
+def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:
+    """A job ends by its lease only if somebody tells it so."""
+    patch.setattr(Machine, "enforces_lease", False)
+
+
+def an_order_names_no_attempt(patch: pytest.MonkeyPatch) -> None:
+    """Orders say which job, and every node takes it for the first attempt."""
+    tell = Agent.tell
+
+    def forgetful(self: Agent, seen: o.Observation) -> None:
+        match seen:
+            case o.OrdersCame(orders):
+                seen = o.OrdersCame(Orders(orders.epoch, tuple(_first(order) for order in orders.orders)))
+            case o.DesiredCame(wish):
+                starts, stops = tuple(map(_first, wish.starts)), tuple(map(_first, wish.stops))
+                seen = o.DesiredCame(Desired(wish.epoch, wish.incarnation, wish.seq, starts, stops))
+            case _:
+                pass
+        tell(self, seen)
+
+    patch.setattr(Agent, "tell", forgetful)
+
+
+def _first(order: Any) -> Any:
+    return msgspec.structs.replace(order, attempt=1)
+
+
+def another_writer_says_who_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """A watchdog beside the scheduler hears the heartbeats and records NodeLost on a subject of its own."""
+    patch.setitem(subjects.WRITER_OF, f.NodeLost, "watchdog")
+    patch.setattr(decide, "lose_node", lambda state, silent: ())
+    slots = World._slots
+
+    async def watch(slot: Slot) -> None:
+        await Watchdog(slot.open_log(), slot.open_bus(), slot.clock).run()
+
+    def with_watchdog(self: World) -> dict[str, Slot]:
+        return {**slots(self), "watchdog": Slot(self, "watchdog", "control", watch)}
+
+    patch.setattr(World, "_slots", with_watchdog)
+
+
+def a_release_frees_whatever_attempt_holds(patch: pytest.MonkeyPatch) -> None:
+    """A release gives back the oldest hold of the device, whoever has it."""
+
+    def careless(cluster: Cluster, job: Job, member: MemberView) -> None:
+        tenant = tenant_of(cluster, job.tenant)
+        for wish in member.gpus:
+            holds = cluster.gpus[wish.uuid].holds
+            if holds:
+                tenant.held_share -= holds.pop(next(iter(holds)))
+
+    patch.setattr(ledger, "release", careless)
+
+
+def orders_come_from_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    """The scheduler speaks as soon as it has decided."""
+
+    def hasty(self: Shell, facts: list[AnyFact]) -> None:
+        self.writer.put(facts)
+        self.voice.acknowledged(self.core.seq + 1, facts)
+
+    patch.setattr(Shell, "_record", hasty)
+
+
+def a_counter_is_the_message_id(patch: pytest.MonkeyPatch) -> None:
+    """The log drops what carries a number that it has seen."""
+    patch.setattr(log_memory, "message_id", lambda subject, expected, data: f"{subject} {f.decode(data).number}")
+
+
+def a_term_begins_without_waiting(patch: pytest.MonkeyPatch) -> None:
+    """A new leader takes every node that it has not heard for silent."""
+    patch.setattr(Leases, "begin", lambda self, cluster, now: None)
+    patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
+    patch.setattr(Leases, "_cannot_tell", lambda self, cluster, now: False)
+
+
+def an_append_of_unknown_outcome_is_done(patch: pytest.MonkeyPatch) -> None:
+    """A writer takes silence for consent."""
+
+    async def trusting(self: Writer, data: bytes) -> int:
+        try:
+            return await self.log.append(self.subject, data, self.expected)
+        except AppendUnknown:
+            return self.expected + 1
+
+    patch.setattr(Writer, "_append", trusting)
+
+
+def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
+    """Once real: before its attachment a restarted service takes its own commits for another process's."""
+    begin = Writer.__init__
+
+    def attached_to_nothing(self: Writer, *args: Any, **named: Any) -> None:
+        begin(self, *args, **named)
+        self.attached_seq = 0
+
+    patch.setattr(Writer, "__init__", attached_to_nothing)
+
+
+def old_silence_counts(patch: pytest.MonkeyPatch) -> None:
+    """Once real: a node that was taken back is lost again for the silence before its return."""
+    patch.setattr(Leases, "_watch", lambda self, cluster, now: None)

@@ -1,0 +1,38 @@
+"""A simulation that finds nothing proves nothing: each planted bug must be found, within so many seeds (`pytest -s` says which)."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.sim import faults, planted
+from tests.sim.world import simulate
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+# Seeds within which each must be found: about three times what it took when this was written.
+WITHIN: Final[dict[Plant, int]] = {
+    planted.the_guard_is_off: 3,
+    planted.neither_guard_nor_commit_numbers: 5,
+    planted.no_supervisor_enforces_the_lease: 75,
+    planted.an_order_names_no_attempt: 3,
+    planted.another_writer_says_who_is_lost: 150,
+    planted.a_release_frees_whatever_attempt_holds: 5,
+    planted.orders_come_from_what_is_not_acknowledged: 10,
+    planted.a_counter_is_the_message_id: 10,
+    planted.a_term_begins_without_waiting: 10,
+    planted.an_append_of_unknown_outcome_is_done: 5,
+    planted.a_writer_owns_what_came_before_it: 5,
+    planted.old_silence_counts: 30,
+}
+
+
+@pytest.mark.parametrize("plant", WITHIN, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(WITHIN[plant]):
+        found = simulate(faults.plan(seed)).found
+        if found is not None:
+            print(f"\n{plant.__name__}: found by {found.checker} in seed {seed}: {found.message}"[:300])
+            return
+    pytest.fail(f"{WITHIN[plant]} seeds do not find that {plant.__doc__}")

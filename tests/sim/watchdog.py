@@ -1,0 +1,57 @@
+"""The writer that must not be: a watchdog that hears the heartbeats and records NodeLost beside the scheduler. Planted only."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.bus import Bus
+from libs.common.clock import Clock
+from libs.common.cluster import Cluster
+from libs.common.log import Log
+from libs.common.messages import Heartbeat
+from libs.common.writer import Writer
+from services.scheduler.leases import Leases
+
+SUBJECT: Final = "facts.watchdog"
+LOOK_S: Final = 0.1
+
+
+class Watchdog:
+    """Its rule is the scheduler's own: a lease and a margin of silence. What it lacks is the scheduler's subject."""
+
+    def __init__(self, log: Log, bus: Bus, clock: Clock) -> None:
+        self.log = log
+        self.bus = bus
+        self.clock = clock
+        self.cluster = Cluster()
+        self.leases = Leases()
+        self.writer = Writer(log, clock, SUBJECT, lambda: self.cluster.seq)
+
+    async def run(self) -> None:
+        await self.writer.attach()
+        await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
+        self.leases.begin(self.cluster, self.clock.boot_ns())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read())
+            tasks.create_task(self._look())
+
+    async def _read(self) -> None:
+        async for batch in self.log.read(0):
+            for entry in batch:
+                fold.apply_entry(self.cluster, entry.seq, entry.subject, f.decode(entry.data))
+
+    async def _look(self) -> None:
+        while True:
+            now_ns = self.clock.boot_ns()
+            for node_id, incarnation in self.leases.silent(self.cluster, now_ns, self.clock.wall_ns()):
+                await self.writer.commit([f.NodeLost(node_id=node_id, incarnation=incarnation)])
+            await asyncio.sleep(LOOK_S)
+
+    async def _on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
+        beat = msgspec.msgpack.decode(data, type=Heartbeat)
+        self.leases.hear(beat.node_id, self.clock.boot_ns())
+        self.leases.grant(self.cluster, beat.node_id, self.clock.boot_ns())
+        return None
