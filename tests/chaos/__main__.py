@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [--jobs N] [--kills N] [--seed S]`: kill everything in turn under load, then freeze an agent.
+"""`python -m tests.chaos [--jobs N] [--kills N] [--seed S] [--keep]`: kill everything in turn under load, then freeze an agent.
 
 One JSON line for each of the two; exit code 1 when a rule was broken, and the state directory is then kept and named.
 """
@@ -50,26 +50,29 @@ async def frozen(folder: Path) -> dict[str, Any]:
     return _summary("freeze", len(wishes), Counter(), began, requeues, wrong, doomed=len(doomed))
 
 
-async def _judged(chaos: Chaos, wishes: list[Wish]) -> tuple[list[str], int]:
-    """Everything that is wrong once all is quiet, and how many attempts were begun again."""
+async def _judged(chaos: Chaos, wishes: list[Wish]) -> tuple[list[str], Counter[str]]:
+    """Everything that is wrong once all is quiet, and why attempts were begun again."""
     late = await all_ended(chaos)
     await healthy(chaos)
     await chaos.archived()
     jobs = await chaos.jobs()
-    facts = {job_id: await chaos.kinds(job_id) for job_id in jobs}
+    facts = {job_id: await chaos.history(job_id) for job_id in jobs}
+    kinds = {job_id: [fact["kind"] for fact in known] for job_id, known in facts.items()}
     lived = lives.read(chaos.lives.read_text().splitlines())
     gpus = (await chaos.get("/v1/gpus"))["gpus"]
     code, said = await asyncio.to_thread(chaos.verify)
     wrong = [
         *late,
-        *checks.on_jobs(jobs, {wish.name: wish.expected for wish in wishes}, facts, lived),
+        *checks.on_jobs(jobs, {wish.name: wish.expected for wish in wishes}, kinds, lived),
         *checks.every_gpu_is_free(gpus, chaos.nodes * chaos.gpus),
         *([f"audit verify ended with {code}: {said}"] if code else []),
     ]
-    return wrong, sum(kinds.count("job.requeued") for kinds in facts.values())
+    return wrong, Counter(fact["reason"] for known in facts.values() for fact in known if fact["kind"] == "job.requeued")
 
 
-def _summary(scenario: str, jobs: int, kills: Counter[str], began: float, requeues: int, wrong: list[str], **more: int) -> dict[str, Any]:
+def _summary(
+    scenario: str, jobs: int, kills: Counter[str], began: float, requeues: Counter[str], wrong: list[str], **more: int
+) -> dict[str, Any]:
     seconds = round(time.monotonic() - began, 1)
     return {"scenario": scenario, "jobs": jobs, "kills": kills, "seconds": seconds, "requeues": requeues, **more, "violations": wrong}
 
@@ -92,13 +95,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=42)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="keep the state directory although every rule held")
     found = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="muster-chaos-"))
     held = False
     try:
         held = asyncio.run(both(folder, found.jobs, found.kills, found.seed))
     finally:
-        if held:
+        if held and not found.keep:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             print(f"the state is kept: {folder}", file=sys.stderr)

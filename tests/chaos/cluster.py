@@ -84,9 +84,9 @@ class Chaos:
             after = page["next"]
         return found
 
-    async def kinds(self, job_id: str) -> list[str]:
-        """The kinds of the job's facts, in the log's order."""
-        return [row["kind"] for row in (await self.get(f"/v1/jobs/{job_id}/history", limit="1000"))["facts"]]
+    async def history(self, job_id: str) -> list[dict[str, Any]]:
+        """The job's facts, in the log's order."""
+        return [row["fact"] for row in (await self.get(f"/v1/jobs/{job_id}/history", limit="1000"))["facts"]]
 
     async def archived(self) -> None:
         """Until the archive holds all that the gateway has seen. Raises TimeoutError."""
