@@ -17,8 +17,6 @@ DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 FAILURE = struct.Struct("<BI")
 STAGE_SETUP, STAGE_WORKDIR, STAGE_EXEC = 0, 1, 2
 EXIT_WORKDIR, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND = 125, 126, 127
-# What Python or the supervisor changes; everything else was reset when the zygote began.
-CHANGED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM)
 
 
 class Child(NamedTuple):
@@ -94,14 +92,12 @@ def _become(order: Order, ends: _Ends, gate_write: int, supervisor_pid: int) -> 
 
 
 def _set_up(ends: _Ends, gate_write: int, supervisor_pid: int) -> None:
-    signal.set_wakeup_fd(-1)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:  # it died before the line above took effect
         os._exit(EXIT_NOT_FOUND)
     os.close(gate_write)  # or the gate would not open when the supervisor dies
     os.setsid()
-    for number in CHANGED_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may be stopped before exec, which resets the other handlers
     os.dup2(ends.stdin, 0)
     os.dup2(ends.stdout, 1)
     os.dup2(ends.stderr, 2)

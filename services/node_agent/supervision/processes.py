@@ -6,6 +6,7 @@ from /proc can miss one while siblings exit, so whoever sweeps asks again until 
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import time
@@ -41,8 +42,9 @@ def prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
 
 
+@functools.cache
 def boot_id() -> str:
-    """Names this boot of the machine."""
+    """Names this boot of the machine. Read once; the zygote does it before any fork."""
     return _read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
 
 

@@ -12,8 +12,6 @@ import os
 import signal
 import socket
 import time
-import traceback
-from types import FrameType
 from typing import Any, NoReturn
 
 from services.node_agent.supervision import child, lease, processes, records
@@ -41,6 +39,8 @@ def supervise(order: Order) -> NoReturn:
         _run(order, job)
         status = 0
     except BaseException:
+        import traceback  # only here: what the zygote imports, every fork pays for
+
         with contextlib.suppress(OSError), open(f"{order['job_dir']}/{records.CRASH}", "a") as file:
             traceback.print_exc(file=file)
     finally:
@@ -169,11 +169,9 @@ class Supervision:
     # What wakes the loop.
 
     def _listen_to_signals(self) -> int:
-        """SIGCHLD, and SIGTERM: the machine shuts down."""
+        """SIGCHLD, and SIGTERM: the machine shuts down. Their handlers came with the zygote."""
         wakeups, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, _noted)
         self._loop.watch(wakeups, READ, self._signalled)
         return wakeups
 
@@ -271,7 +269,3 @@ class Supervision:
         why = {"stopped": " after a stop was requested", LEASE_EXPIRED: " because the node's lease ran out"}.get(record["reason"], "")
         rest = f"; {len(record['leftovers'])} processes could not be ended" if record["leftovers"] else ""
         record["detail"] = how + why + rest
-
-
-def _noted(number: int, frame: FrameType | None) -> None:
-    """The wake-up descriptor carries the signal's number to the loop."""

@@ -18,6 +18,8 @@ READ_BYTES = 64 * 1024
 PACKAGE_DEPTH = 4
 ORPHAN_SWEEPS = 100
 ORPHAN_SWEEP_S = 0.01
+# A collection writes to every object's header: to a job's supervisor, pages to copy.
+GC_THRESHOLD = 50_000
 
 
 def main() -> None:
@@ -32,8 +34,10 @@ def main() -> None:
     os.chdir("/")
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
     zygote = Zygote(socket.socket(fileno=os.dup(0)))
+    processes.boot_id()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     zygote.run()
 
 
@@ -48,7 +52,6 @@ class Zygote:
         self._supervisors: set[int] = set()
         self._wakeups, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _noted)
         self._loop = poll_loop.PollLoop()
         self._loop.watch(self._wakeups, poll_loop.READ, self._reap)
         self._loop.watch(agent.fileno(), poll_loop.READ, self._receive)
@@ -117,7 +120,8 @@ class Zygote:
             os.close(descriptor)
 
     def _reap(self) -> None:
-        os.read(self._wakeups, READ_BYTES)
+        if signal.SIGTERM in os.read(self._wakeups, READ_BYTES):
+            os._exit(0)
         ended = self._wait()
         if ended & self._supervisors:
             self._supervisors -= ended
@@ -144,12 +148,13 @@ class Zygote:
 
 
 def _reset_signals() -> None:
-    """Jobs must not inherit what the agent's parents ignored or blocked. Python needs a few ignored; `child.py` resets those."""
+    """Jobs must not inherit what the agent's parents ignored or blocked. Handlers
+    instead of ignoring: exec resets those by itself. Supervisors inherit them."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, _noted)
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
