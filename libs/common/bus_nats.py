@@ -51,3 +51,7 @@ class NatsBus:
             task.add_done_callback(ended)
 
         await self.client.subscribe(subject, cb=answer_beside if concurrent else answer)
+        try:
+            await self.client.flush()  # the server knows of it before this returns
+        except (NatsError, TimeoutError, OSError):
+            return  # while disconnected: subscribed again with the connection

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 from typing import Any
 
 from libs.common.errors import Refused
@@ -37,7 +38,14 @@ async def _exchange(job_dir: str, body: bytes) -> bytes:
     identity = records.read_identity(job_dir)
     if identity is None or not identity["control"]:
         raise NotListening
-    reader, writer = await asyncio.open_unix_connection("\0" + identity["control"])
+    # Connected here, at once or not at all: uvloop takes no abstract name.
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        connection.connect("\0" + identity["control"])
+    except OSError:
+        connection.close()
+        raise
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
     try:
         if control.peer(writer.get_extra_info("socket"))[0] != identity["pid"]:
             raise NotListening
