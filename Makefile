@@ -42,7 +42,7 @@ fix: $(STAMP) ## format and repair what the linter can
 sim: $(STAMP) ## simulate: N=5000 seeds, or one SEED=7 with its last facts
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(N),200))
 
-chaos: $(STAMP) ## kill every process in turn under real jobs (JOBS=500 KILLS=42 SEED=1)
+chaos: $(STAMP) ## kill every process in turn under real jobs (JOBS=500 KILLS=49 SEED=1)
 	@$(BIN)/python -m tests.chaos $(if $(JOBS),--jobs $(JOBS)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)

@@ -93,7 +93,7 @@ async def both(folder: Path, jobs: int, kills: int, seed: int) -> bool:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--jobs", type=int, default=500)
-    parser.add_argument("--kills", type=int, default=42)
+    parser.add_argument("--kills", type=int, default=49)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep the state directory although every rule held")
     found = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""SIGKILL to every part of the cluster in turn, again and again; the launcher starts each of them anew."""
+"""SIGKILL to every part of the cluster in turn, then to all at once, again and again; the launcher starts each of them anew."""
 
 import asyncio
 import os
@@ -12,29 +12,39 @@ from libs.embedded.living import Ticket
 from tests.chaos.cluster import Chaos
 
 AGENT: Final = "agent"
-TARGETS: Final = ("scheduler", AGENT, "quota", "nats-server", "gateway", "audit")
+EVERYTHING: Final = "everything"
+SERVICES: Final = ("quota", "nats-server", "gateway", "audit")
+TARGETS: Final = ("scheduler", AGENT, *SERVICES, EVERYTHING)
 PAUSE_S: Final = (1.0, 2.0)
 BACK_S: Final = 20.0
 LOOK_S: Final = 0.05
 
 
 async def kill_in_turn(chaos: Chaos, kills: int, chance: random.Random) -> tuple[Counter[str], list[str]]:
-    """How often each was killed, and who did not come back from the kill before."""
+    """How often each target was killed, and who did not come back from the kill before."""
     done: Counter[str] = Counter()
     absent: list[str] = []
     dead: dict[str, Ticket] = {}
     for number in range(kills):
         target = TARGETS[number % len(TARGETS)]
-        name = f"node-{chance.randint(1, chaos.nodes)}" if target == AGENT else target
-        found = await _living(chaos, name, dead.get(name))
-        if found is None:
-            absent.append(f"{name} did not come back within {BACK_S:.0f} s of its last kill")
-        else:
-            os.kill(found.pid, signal.SIGKILL)
-            dead[name] = found
-            done[target] += 1
+        for name in _names(chaos, target, chance):
+            found = await _living(chaos, name, dead.get(name))
+            if found is None:
+                absent.append(f"{name} did not come back within {BACK_S:.0f} s of its last kill")
+            else:
+                os.kill(found.pid, signal.SIGKILL)
+                dead[name] = found
+        done[target] += 1
         await asyncio.sleep(chance.uniform(*PAUSE_S))
     return done, absent
+
+
+def _names(chaos: Chaos, target: str, chance: random.Random) -> list[str]:
+    """The processes of a target, as the launcher names them."""
+    agents = [f"node-{number}" for number in range(1, chaos.nodes + 1)]
+    if target == EVERYTHING:
+        return ["scheduler", *SERVICES, *agents]
+    return [chance.choice(agents)] if target == AGENT else [target]
 
 
 async def _living(chaos: Chaos, name: str, dead: Ticket | None) -> Ticket | None:
