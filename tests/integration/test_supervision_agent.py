@@ -14,7 +14,7 @@ import pytest
 from supervision_world import PATIENT, World, gone, kill, world_at
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import lost, order, output, processes, records
+from services.node_agent.supervision import ahead, lost, order, output, processes, records
 from services.node_agent.supervision.supervisors import AlreadyStarted
 
 ROOT = Path(__file__).parents[2]
@@ -240,6 +240,7 @@ async def test_ended_supervisors_are_reaped(world: World) -> None:
     for n in range(3):
         await world.run(f"job-{n}", "true")
     until = time.monotonic() + 5
-    while processes.children(world.supervisors._zygote.pid) and time.monotonic() < until:
+    while len(processes.children(world.supervisors._zygote.pid)) > ahead.WAITING and time.monotonic() < until:
         await asyncio.sleep(0.01)
-    assert processes.children(world.supervisors._zygote.pid) == []
+    left = [processes.process(pid) for pid in processes.children(world.supervisors._zygote.pid)]
+    assert len(left) == ahead.WAITING and all(one is not None and one.state not in "ZX" for one in left)

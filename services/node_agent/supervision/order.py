@@ -76,6 +76,10 @@ def frame_of(message: object) -> bytes:
     body = json.dumps(message).encode()
     if len(body) > MAX_FRAME_BYTES:
         raise ValueError(f"the order has {len(body)} bytes, more than {MAX_FRAME_BYTES}: pass large data by file")
+    return framed(body)
+
+
+def framed(body: bytes) -> bytes:
     return len(body).to_bytes(FRAME_PREFIX_BYTES, "big") + body
 
 

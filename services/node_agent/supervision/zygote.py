@@ -1,10 +1,12 @@
 """The warm process that forks supervisors. The agent runs it as `python -I -S zygote.py` with a stream socket as descriptor 0.
 
-Each frame on the socket is one order (`order.py`); each gets one reply, in order. It never dies of a bad order, and exits when the
+Each frame on the socket is one order (`order.py`); each gets one reply, in order. Supervisors are forked ahead (`ahead.py`), so that no
+order waits for a fork; they end with the zygote. It never dies of a bad order, and exits when the
 socket closes, that is when the agent dies; supervisors live on. While it lives it kills what a killed supervisor leaves behind,
 as the next subreaper. Tests: tests/integration/test_supervision_zygote.py.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -43,9 +45,10 @@ def main() -> None:
 
 class Zygote:
     def __init__(self, agent: socket.socket) -> None:
-        from services.node_agent.supervision import order, poll_loop, processes, supervisor
+        from services.node_agent.supervision import ahead, order, poll_loop, processes
 
-        self._orders, self._processes, self._supervisor = order, processes, supervisor
+        self._orders, self._processes = order, processes
+        self._ahead = ahead.Ahead(self._leave)
         self._agent = agent
         self._buffer = bytearray()
         self._skip_bytes = 0
@@ -59,6 +62,7 @@ class Zygote:
     def run(self) -> None:
         """Until the agent is gone."""
         while True:
+            self._fork_ahead()
             self._loop.run_once(None)
 
     def _receive(self) -> None:
@@ -94,18 +98,24 @@ class Zygote:
     def _start(self, frame: bytes) -> dict[str, Any]:
         try:
             order = self._orders.parse(frame)
-            pid = os.fork()
+            waiting = self._ahead.send(self._orders.framed(frame))
         except ValueError as error:
             return {"error": str(error)}
         except OSError as error:
             return {"error": f"no supervisor could be forked: {error}"}
-        if pid == 0:
-            self._leave()
-            self._supervisor.supervise(order)
-        self._supervisors.add(pid)
-        started = self._processes.process(pid)
-        ticks = started.start_ticks if started else 0
-        return {"job_id": order["job_id"], "attempt": order["attempt"], "supervisor_pid": pid, "start_ticks": ticks}
+        self._supervisors.add(waiting.pid)
+        return {
+            "job_id": order["job_id"],
+            "attempt": order["attempt"],
+            "supervisor_pid": waiting.pid,
+            "start_ticks": waiting.start_ticks,
+        }
+
+    def _fork_ahead(self) -> None:
+        """Those that wait are supervisors already: they are spared when orphans are killed."""
+        with contextlib.suppress(OSError):  # the next order says why
+            self._ahead.fill()
+        self._supervisors |= self._ahead.pids()
 
     def _reply(self, message: dict[str, Any]) -> None:
         try:
@@ -125,6 +135,7 @@ class Zygote:
         ended = self._wait()
         if ended & self._supervisors:
             self._supervisors -= ended
+            self._ahead.forget(ended)
             self._kill_orphans()
 
     def _wait(self) -> set[int]:
