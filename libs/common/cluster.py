@@ -143,7 +143,8 @@ class Cluster(msgspec.Struct):
     cluster_id: str = ""
     timing: Timing = Timing()
     configured: bool = False
-    extended_until_ns: int = 0
+    # The long lease of a planned stop that some node may still hold; 0 when none can.
+    extension_ms: int = 0
     jobs: dict[JobId, Job] = {}
     nodes: dict[NodeId, Node] = {}
     gpus: dict[GpuId, GpuView] = {}

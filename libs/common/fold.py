@@ -79,7 +79,7 @@ def _cluster_configured(cluster: Cluster, fact: f.ClusterConfigured, stamp: Stam
 
 
 def _lease_extended(cluster: Cluster, fact: f.LeaseExtended, stamp: Stamp) -> Change:
-    cluster.extended_until_ns = max(cluster.extended_until_ns, stamp.at_ns + fact.duration_ms * 1_000_000)
+    cluster.extension_ms = max(cluster.extension_ms, fact.duration_ms) if fact.duration_ms else 0
     return Change()
 
 

@@ -20,6 +20,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.floor = 0
+        self.extension_over = 0
         self.granted: dict[NodeId, int] = {}
         self.heard: dict[NodeId, int] = {}
         self.watched: dict[NodeId, int] = {}
@@ -28,9 +29,11 @@ class Leases:
 
     def begin(self, cluster: Cluster, now: int) -> None:
         """A term began, or this process could not hear for a while: assume that every node was answered just now, by
-        a leader of the last term.
+        a leader of the last term. After a planned stop that answer was a long lease; when it was given is not known, for no
+        two machines' clocks can be compared.
         """
-        self.floor = now + (cluster.timing.lease_ms + cluster.timing.term_ms) * MS
+        self.floor = now + (max(cluster.timing.lease_ms, cluster.extension_ms) + cluster.timing.term_ms) * MS
+        self.extension_over = self.floor
         self.ticked = now
 
     def hear(self, node_id: NodeId, now: int) -> None:
@@ -41,10 +44,14 @@ class Leases:
         self.granted[node_id] = now + cluster.timing.lease_ms * MS
         return cluster.timing.lease_ms
 
-    def silent(self, cluster: Cluster, now: int, now_wall_ns: int) -> list[tuple[NodeId, int]]:
+    def extension_is_over(self, cluster: Cluster, now: int) -> bool:
+        """Whether the long lease of a planned stop before this term can be held by nobody any more."""
+        return cluster.extension_ms > 0 and now > self.extension_over
+
+    def silent(self, cluster: Cluster, now: int) -> list[tuple[NodeId, int]]:
         """(node, incarnation) of the usable nodes whose last possible lease ended more than a margin ago."""
         self._watch(cluster, now)
-        if self._cannot_tell(cluster, now) or now_wall_ns < cluster.extended_until_ns + cluster.timing.margin_ms * MS:
+        if self._cannot_tell(cluster, now):
             return []
         margin = cluster.timing.margin_ms * MS
         return [

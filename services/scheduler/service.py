@@ -98,7 +98,9 @@ class Scheduler:
         now = self.clock.boot_ns()
         if self.state.epoch and now - self.silence_checked >= SILENCE_CHECK_NS:
             self.silence_checked = now
-            self.silent = self.leases.silent(self.state.cluster, now, now_ns)
+            self.silent = self.leases.silent(self.state.cluster, now)
+            if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
+                return (LeaseExtended(duration_ms=0),)
         return decide(self.state, now_ns, self.silent)
 
     # -- the shell's voice --------------------------------------------------------------------------------------
@@ -160,6 +162,7 @@ class Scheduler:
 
     async def _begin_term(self) -> None:
         """TermBegan, appended under the fence; its sequence is the epoch of all that this process writes and says."""
+        await self._claim()
         first: list[AnyFact] = [TermBegan(instance=self.settings.instance)]
         if not self.acked.configured:
             settings = self.settings
@@ -171,6 +174,13 @@ class Scheduler:
         self.renewed_boot_ns = self.writer.acked_boot_ns
         self.leases.begin(self.acked, self.clock.boot_ns())
         logger.info("term %d began after commit %d", seq, self.seq)
+
+    async def _claim(self) -> None:
+        """Take the leadership key before the term begins, so that an older leader can renew no more."""
+        try:
+            await self.leadership.renew(self.settings.instance)
+        except Unavailable as error:
+            logger.warning("the leadership key was not taken: %s", error)
 
     async def _listen(self) -> None:
         await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
@@ -220,6 +230,7 @@ class Scheduler:
 
     def _grant(self, node_id: NodeId, now: int) -> int:
         granted = self.leases.grant(self.acked, node_id, now)
+        self.silent = [each for each in self.silent if each[0] != node_id]  # the list is up to 100 ms old
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:

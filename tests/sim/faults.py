@@ -26,9 +26,11 @@ DISK_LOST: Final = "disk_lost"
 AGENT_DEAD: Final = "agent_dead"
 CLOCK_STEP: Final = "clock_step"
 SECOND: Final = "second_scheduler"
+PLANNED: Final = "planned_stop"
+ORPHAN: Final = "supervisor_dead"
 KINDS: Final = (
     *(KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, CUT, POWER_CUT, REBOOT),
-    *(DISK_LOST, AGENT_DEAD, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND),
+    *(DISK_LOST, AGENT_DEAD, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND, PLANNED, ORPHAN),
 )
 
 RATES: Final = {
@@ -111,6 +113,10 @@ def _blow(dice: random.Random, kind: str, nodes: int) -> Blow:
             return Blow(at_s, kind, node, dice.choice((0.5, 2.0, 4.0)))
         case "agent_dead":
             return Blow(at_s, kind, f"agent-{node}", dice.choice((2.0, 6.0, 9.0, 13.0, 16.0)))
+        case "supervisor_dead":
+            return Blow(at_s, kind, node, 0.0)
+        case "planned_stop":
+            return Blow(at_s, kind, node, dice.choice((0.05, 3.0)))
         case "clock_step":
             return Blow(at_s, kind, process, dice.uniform(-SKEW_MAX_S, SKEW_MAX_S))
         case _:

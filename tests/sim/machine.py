@@ -166,6 +166,13 @@ class Machine:
         if lose_disk:
             self.disk = Disk()
 
+    def kill_supervisor(self) -> None:
+        """One of them dies, and its job with it: nobody writes an exit record but the agent, now or when it comes back."""
+        for ref, supervised in self.supervised.items():
+            supervised.vanish()
+            self.ended(ref, Exit(executed=True, exit_code=None, reason="supervisor_lost"))
+            return
+
     @property
     def boot_id(self) -> str:
         return f"{self.node_id}-boot-{self.boot}"

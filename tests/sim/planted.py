@@ -147,3 +147,13 @@ def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
 def old_silence_counts(patch: pytest.MonkeyPatch) -> None:
     """Once real: a node that was taken back is lost again for the silence before its return."""
     patch.setattr(Leases, "_watch", lambda self, cluster, now: None)
+
+
+def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Once real (by a wall clock that was ahead): a new term does not wait for what a planned stop has promised."""
+
+    def forgetful(self: Leases, cluster: Cluster, now: int) -> None:
+        begin(self, msgspec.structs.replace(cluster, extension_ms=0), now)
+
+    begin = Leases.begin
+    patch.setattr(Leases, "begin", forgetful)

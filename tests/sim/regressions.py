@@ -8,5 +8,6 @@ from typing import Final
 SEEDS: Final[dict[int, str]] = {
     7: "a restarted scheduler replays its own commits instead of standing down for ever",
     8: "a node that was taken back is not lost again before it could hear of it",
+    1361: "after a planned stop no clock on a wall says that the nodes' long leases are over",
     872: "nothing begins on a node whose lease ran out while its agent was paused in the middle of a launch",
 }

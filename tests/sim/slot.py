@@ -33,6 +33,7 @@ class Slot:
         self.process = Process(name)
         self.process.alive = False
         self.service: Any = None
+        self.stop = asyncio.Event()
         self.held_until = 0.0
         self.starts = 0
         self.log: SimLog | None = None
@@ -44,7 +45,7 @@ class Slot:
             while self.held_until > self.world.loop.now or not self.world.host_up(self.host):
                 await asyncio.sleep(max(0.05, min(0.5, self.held_until - self.world.loop.now)))
             self.starts += 1
-            self.process, self.service = Process(f"{self.name}#{self.starts}"), None
+            self.process, self.service, self.stop = Process(f"{self.name}#{self.starts}"), None, asyncio.Event()
             task = self.process.spawn(self.start(self))
             await asyncio.wait([task])
             self._ended(task)
@@ -55,6 +56,8 @@ class Slot:
         if task.cancelled() or not self.process.alive:
             return
         error = cause(task.exception())
+        if error is None and self.stop.is_set():
+            return
         if isinstance(error, MusterError) and not isinstance(error, Corrupt | TooNew):
             self.world.weather.tell("stood_down", f"{self.name}: {error}")
         else:

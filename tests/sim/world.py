@@ -47,8 +47,11 @@ from tests.sim.workload import Shape, workload
 CALM_MAX_S: Final = 120.0
 QUIET_MAX_S: Final = 20.0
 LOOK_EVERY_S: Final = 0.25
+# A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a lease and its margin.
+HEARD_OF_STOP_S: Final = 1.2
+OUTLIVED_S: Final = 16.0
 TAIL_FACTS: Final = 30
-SETTINGS: Final = Settings(heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, cluster_id="simulated")
+SETTINGS: Final = Settings(heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -121,7 +124,7 @@ class World:
         settings = msgspec.structs.replace(SETTINGS, instance=slot.name)
         scheduler = Scheduler(slot.open_log(), slot.open_bus(), slot.clock, settings, SimLeadership(slot))
         slot.service = scheduler
-        await scheduler.run(asyncio.Event())
+        await scheduler.run(slot.stop)
 
     async def _quota(self, slot: Slot) -> None:
         slot.service = Quota(slot.open_log(), slot.clock, SETTINGS)
@@ -276,10 +279,21 @@ class World:
                 self.network.cut[blow.target] = self.loop.now + blow.length_s
             case faults.CLOCK_STEP:
                 self.slots[blow.target].clock.skew_s = blow.length_s
+            case faults.ORPHAN:
+                self.machines[blow.target].kill_supervisor()
+            case faults.PLANNED:
+                self._planned_stop(blow)
             case faults.SECOND:
                 self._second_scheduler(blow)
             case _:
                 self._power_cut(blow)
+
+    def _planned_stop(self, blow: Blow) -> None:
+        """The leader stops as it should, and one agent dies as soon as it has its long lease: its jobs outlive the next term's patience."""
+        for name, _ in self.leading():
+            self.slots[name].stop.set()
+            self.slots[name].held_until = self.loop.now + blow.length_s
+        self.loop.call_later(HEARD_OF_STOP_S, self.slots[f"agent-{blow.target}"].strike, OUTLIVED_S)
 
     def _second_scheduler(self, blow: Blow) -> None:
         """The leader is paused past its term, so that the standby takes over, and then wakes up as if nothing had been."""

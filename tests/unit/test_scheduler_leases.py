@@ -34,7 +34,7 @@ class Term:
             for node_id in heard:
                 self.leases.hear(node_id, self.now)
                 self.leases.grant(self.cluster, node_id, self.now)
-            for node_id, _ in self.leases.silent(self.cluster, self.now, self.now):
+            for node_id, _ in self.leases.silent(self.cluster, self.now):
                 found[node_id] = None
         return list(found)
 
@@ -69,7 +69,7 @@ def test_a_process_that_was_paused_loses_nobody_for_what_it_did_not_hear() -> No
     term = Term()
     term.run(60_000 * MS, A, B, C)
     term.now += 60_000 * MS
-    assert term.leases.silent(term.cluster, term.now, term.now) == []
+    assert term.leases.silent(term.cluster, term.now) == []
     assert term.run(term.now + LEASE, A, B) == []
 
 
@@ -78,7 +78,8 @@ def test_a_planned_stop_holds_until_its_long_lease_and_a_margin_have_passed() ->
     tell(state, f.LeaseExtended(duration_ms=100_000))
     term = Term(state)
     assert term.run(100_000 * MS + MARGIN - STEP, A, B) == []
-    assert term.run(100_000 * MS + 2 * MARGIN, A, B) == [C]
+    assert term.run(100_000 * MS + TERM + 2 * MARGIN, A, B) == [C]
+    assert term.leases.extension_is_over(state, term.now)
 
 
 def test_a_lost_node_is_not_called_silent_again() -> None:
