@@ -6,6 +6,7 @@ quorum write, a direct get the read. Only the scheduler makes buckets.
 
 import asyncio
 import logging
+import secrets
 from typing import Final
 
 from nats.aio.client import Client
@@ -65,14 +66,41 @@ async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
 
 
 class KvLeadership:
-    """The scheduler's sign that it reaches a quorum; see `services.scheduler.service.Leadership`."""
+    """The scheduler's sign that it reaches a quorum; see `services.scheduler.service.Leadership`.
+
+    The first write takes the key from whoever had it; each later one names the write before it, so a leader whose key was
+    taken renews no more, though it may not have read of the newer term yet. A write whose answer was lost is found again.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.subject = f"$KV.{subjects.LEADER_BUCKET}.scheduler"
+        self.nonce = secrets.token_hex(8)
+        self.count = 0
+        self.revision: int | None = None
 
     async def renew(self, instance: str) -> None:
-        """One acknowledged write. Raises Unavailable."""
-        await _put(self.client, subjects.LEADER_BUCKET, "scheduler", instance.encode())
+        """One acknowledged write. Raises Unavailable, also when another scheduler has the key."""
+        self.count += 1
+        value = f"{instance} {self.nonce} {self.count}".encode()
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(self.revision)} if self.revision is not None else None
+        js = self.client.jetstream(timeout=ASK_TIMEOUT_S)
+        try:
+            ack = await js.publish(self.subject, value, timeout=ASK_TIMEOUT_S, headers=headers)
+        except (NatsError, TimeoutError, OSError) as error:
+            await self._find_own()
+            raise Unavailable(f"the leadership was not renewed ({error or 'timeout'})") from error
+        heed()
+        self.revision = ack.seq
+
+    async def _find_own(self) -> None:
+        """The last write may be one of ours whose answer was lost: the next one is to name it."""
+        try:
+            message = await self.client.jetstream(timeout=ASK_TIMEOUT_S).get_last_msg(f"KV_{subjects.LEADER_BUCKET}", self.subject)
+        except (NatsError, TimeoutError, OSError):
+            return
+        if message.seq is not None and self.nonce.encode() in (message.data or b""):
+            self.revision = message.seq
 
 
 class KvOutputs:

@@ -90,7 +90,8 @@ class JobDirectories:
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         record = records.read_exit(self._dir(ref))
         left = record["leftovers"] if record is not None else []
-        return [f"{one['pid']} {one['command']}" for one in left if _is_same(one["pid"], one["command"])]
+        # The name alone: arguments may hold a secret, and this goes into a fact.
+        return [f"{one['pid']} {one['command'].split(' ')[0]}" for one in left if _is_same(one["pid"], one["command"])]
 
     async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> int:
         return await self.supervisors.write_stdin(_key(ref), offset, data, eof)

@@ -39,18 +39,18 @@ class World:
         self.lease.extend(deadline_ns)
         return deadline_ns
 
-    def request(self, job_id: str, *argv: str, env: dict[str, str] | None = None, **fields: Any) -> LaunchRequest:  # noqa: ANN401
+    def request(self, job_id: str, *argv: str, env: dict[str, str] | None = None, **fields: Any) -> LaunchRequest:
         given = {"workdir": str(self.state_dir), "lease_path": self.lease.path, "attempt": 1, **fields}
         return LaunchRequest(job_id=job_id, argv=list(argv), env={"PATH": os.environ["PATH"], **(env or {})}, **given)
 
-    async def launch(self, job_id: str, *argv: str, **fields: Any) -> Key:  # noqa: ANN401
+    async def launch(self, job_id: str, *argv: str, **fields: Any) -> Key:
         await self.supervisors.launch(self.request(job_id, *argv, **fields))
         return (job_id, fields.get("attempt", 1))
 
-    async def shell(self, job_id: str, script: str, **fields: Any) -> Key:  # noqa: ANN401
+    async def shell(self, job_id: str, script: str, **fields: Any) -> Key:
         return await self.launch(job_id, "/bin/sh", "-c", script, **fields)
 
-    async def run(self, job_id: str, script: str, **fields: Any) -> Mapping[str, Any]:  # noqa: ANN401
+    async def run(self, job_id: str, script: str, **fields: Any) -> Mapping[str, Any]:
         return await self.told(await self.shell(job_id, script, **fields), "exited")
 
     async def told(self, key: Key, event: str, timeout_s: float = WAIT_S) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from services.node_agent.supervision.records import ExitRecord, Identity, Leftov
 
 JOB_DIR_VARIABLE = "MUSTER_JOB_DIR"
 SETTLE_TRIES = 3
-SWEEPS = 500
+SWEEP_S = 3.0
 SWEEP_AGAIN_S = 0.02
 CRASH_BYTES = 4096
 
@@ -87,7 +87,8 @@ def _sweep(job_dir: str, identity: Identity) -> list[int]:
         return []
     mark = os.fsencode(f"{JOB_DIR_VARIABLE}={job_dir}")
     left: list[int] = []
-    for _ in range(SWEEPS):
+    until = time.monotonic() + SWEEP_S
+    while time.monotonic() < until:
         left = [pid for pid in processes.all_pids() if _belongs(pid, mark, identity)]
         if not left:
             break

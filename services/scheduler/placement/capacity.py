@@ -15,8 +15,7 @@ class Capacity:
     """`by_free[n]` are the nodes with n wholly free devices; `shared` the free share (hundredths) of partly held
     devices, by node.
 
-    `version` grows with every change that could let a waiting job start; `inventory` with every change of what the
-    cluster could ever hold.
+    `version` grows with every change that could let a waiting job start.
     """
 
     def __init__(self) -> None:
@@ -25,7 +24,8 @@ class Capacity:
         self.shared: Final[dict[NodeId, dict[GpuId, int]]] = {}
         self.sizes: Final[dict[NodeId, int]] = {}
         self.version = 0
-        self.inventory = 0
+        # Answers of `choose.possible` as long as no node's size changes, by (nodes, gpus).
+        self.possible: Final[dict[tuple[int, int], bool]] = {}
 
     def refresh(self, cluster: Cluster, node_id: NodeId) -> None:
         """Look at one node again."""
@@ -34,7 +34,7 @@ class Capacity:
         self.version += 1
         size = len(_placeable(cluster, node)) if node.usable else -1
         if size != self.sizes.get(node_id, -1):
-            self.inventory += 1
+            self.possible.clear()
         self.sizes.pop(node_id, None)
         if size >= 0:
             self.sizes[node_id] = size

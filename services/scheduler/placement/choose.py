@@ -28,7 +28,11 @@ def choose(capacity: Capacity, spec: JobSpec) -> Choice:
 
 def possible(capacity: Capacity, spec: JobSpec) -> bool:
     """Whether the cluster, with nothing running on it, could hold this job."""
-    return sum(1 for size in capacity.sizes.values() if size >= spec.gpus) >= spec.nodes
+    wish = (spec.nodes, spec.gpus)
+    known = capacity.possible.get(wish)
+    if known is None:
+        known = capacity.possible[wish] = sum(1 for size in capacity.sizes.values() if size >= spec.gpus) >= spec.nodes
+    return known
 
 
 def _offers(capacity: Capacity, spec: JobSpec) -> Iterator[tuple[NodeId, tuple[GpuHold, ...]]]:
