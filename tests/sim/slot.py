@@ -85,10 +85,14 @@ def cause(error: BaseException | None) -> BaseException | None:
 
 
 class SimLeadership:
-    """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls."""
+    """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls.
+
+    The first write takes the key from whoever had it, who then renews no more (`libs.common.kv_nats.KvLeadership`).
+    """
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
+        self.took_it = False
 
     async def renew(self, instance: str) -> None:
         stalled = self.slot.world.stalled_until > self.slot.world.loop.now
@@ -96,3 +100,6 @@ class SimLeadership:
         self.slot.process.check()
         if stalled or self.slot.world.weather.hit("log_silent", "leadership"):
             raise Unavailable("no quorum")
+        if self.took_it and self.slot.world.leader_key is not self:
+            raise Unavailable("another scheduler has the key")
+        self.took_it, self.slot.world.leader_key = True, self

@@ -24,7 +24,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.an_append_of_unknown_outcome_is_done: 5,
     planted.a_writer_owns_what_came_before_it: 5,
     planted.old_silence_counts: 30,
-    planted.a_long_lease_is_forgotten: 120,
+    planted.a_long_lease_is_forgotten: 200,
 }
 
 

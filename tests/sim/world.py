@@ -89,6 +89,7 @@ class World:
         self.dice = random.Random(f"world {plan.seed}")
         self.stream = SimStream(self._stored)
         self.stalled_until = 0.0
+        self.leader_key: SimLeadership | None = None
         self.network = Network(self.weather)
         self.truth = Truth()
         self.archive = Archive()
