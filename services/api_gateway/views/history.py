@@ -107,7 +107,9 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.UsageCharged: lambda x: f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds",
     f.TermBegan: lambda x: f"scheduler {x.instance} began a term",
     f.ClusterConfigured: lambda x: f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms",
-    f.LeaseExtended: lambda x: f"planned stop: leases extended by {x.duration_ms} ms",
+    f.LeaseExtended: lambda x: (
+        f"planned stop: leases of {x.duration_ms // 1000} s" if x.duration_ms else "the long leases of the last planned stop are over"
+    ),
     f.JobQueued: lambda x: "queued",
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
