@@ -20,13 +20,15 @@ from libs.common.model import AttemptRef, GpuId, JobId
 from services.node_agent.observations import Adopted, Exit, ProcessExited, ProcessStarted
 from services.node_agent.state import key_of
 from services.node_agent.supervision import lost, output, processes, records
-from services.node_agent.supervision.lease import Lease
+from services.node_agent.supervision.lease import Lease, boottime_ns
 from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece
 
 LEASE: Final = "lease"
 OUTPUTS_KEPT: Final = 2_000
 OUTPUT_BYTES_KEPT: Final = 8 << 30
+# Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is overruled so long before it.
+OVERRULE_NS: Final = 250_000_000
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class JobDirectories:
         self.on_event: OnEvent = lambda seen: None
         self.kept: deque[tuple[str, int]] = deque()
         self.kept_bytes = 0
+        self.guard: asyncio.TimerHandle | None = None
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         self.on_event = on_event
@@ -53,6 +56,8 @@ class JobDirectories:
         return [self._adopted(AttemptRef(JobId(found.job_id), found.attempt)) for found in self.supervisors.known()]
 
     async def close(self) -> None:
+        if self.guard is not None:
+            self.guard.cancel()
         await self.supervisors.close()
         self.lease.close()
 
@@ -113,6 +118,17 @@ class JobDirectories:
 
     def extend_lease(self, deadline_ns: int) -> None:
         self.lease.extend(deadline_ns)
+        if self.guard is None:
+            self._guard()
+
+    def _guard(self) -> None:
+        """Come back shortly before the lease ends, as it is then known; at that moment nothing may be left to a supervisor."""
+        left_ns = self.lease.deadline_ns() - OVERRULE_NS - boottime_ns()
+        self.guard = None
+        if left_ns > 0:
+            self.guard = asyncio.get_running_loop().call_later(left_ns / 1e9, self._guard)
+        else:
+            self.supervisors.end_all()
 
     def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
         name = f"{key[0]}.{key[1]}"

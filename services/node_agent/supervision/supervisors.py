@@ -160,6 +160,13 @@ class Supervisors:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
 
+    def end_all(self) -> None:
+        """SIGKILL to every supervisor that is left, without asking it: its job dies with it, and the rest is swept."""
+        for job in self._jobs.values():
+            if not job.exited and job.pidfd >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
+
     async def write_stdin(self, key: Key, offset: int, data: bytes, eof: bool = False) -> int:
         """Waits until the supervisor has taken it all, and returns the next offset wanted; bytes sent before are passed over. Less
         than was sent when the job has ended or closed its input. Raises Refused for a gap."""
