@@ -95,8 +95,6 @@ def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Chan
 
 
 def _fold(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
-    if isinstance(fact, Unknown):
-        return NOTHING
     return _FOLDS[type(fact)](cluster, fact, stamp)  # type: ignore[no-any-return, operator]
 
 

@@ -112,11 +112,16 @@ async def test_a_process_outside_the_group_is_stopped_too(world: World) -> None:
     assert (await world.told(key, "exited"))["clean"]
 
 
+# Signals 32 and 33 belong to glibc: its posix_spawn (make uses it) leaves them ignored, and no program can set or send them by its calls.
+GLIBC_OWN = 1 << 31 | 1 << 32
+
+
 async def test_ignored_and_blocked_signals_are_not_inherited(world: World) -> None:
     key = await world.launch("job", "cat", "/proc/self/status")
     await world.told(key, "exited")
     lines = dict(line.split(b":\t", 1) for line in world.output(key).splitlines() if line.startswith(b"Sig"))
-    assert (lines[b"SigIgn"], lines[b"SigBlk"]) == (b"0" * 16, b"0" * 16)
+    assert int(lines[b"SigIgn"], 16) & ~GLIBC_OWN == 0
+    assert int(lines[b"SigBlk"], 16) == 0
 
 
 async def test_no_descriptor_is_inherited_but_the_three(world: World) -> None:

@@ -1,0 +1,62 @@
+"""The log's places: gaps are found, old news changes nothing; and the small rules of the scheduler's indexes."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.cluster import Cluster
+from libs.common.errors import Corrupt
+from libs.common.facts import Commit
+from libs.common.model import JobId, NodeId
+from services.scheduler.policies import fifo
+from services.scheduler.queue import Queue
+from services.scheduler.state import PORT_FIRST, PORT_LAST
+from tests.given import given, registered, tell, waiting
+
+
+def commit(number: int) -> Commit:
+    return Commit(1, 1, subjects.QUOTA, number, 0, 0, 0, (f.JobAdmitted(job_id=JobId("j")),))
+
+
+def test_a_gap_in_the_stream_stops_the_reader() -> None:
+    with pytest.raises(Corrupt, match="jumps from 0 to 2"):
+        fold.apply_entry(Cluster(), 2, subjects.QUOTA, commit(1))
+
+
+def test_a_gap_in_a_writers_numbers_stops_the_reader() -> None:
+    cluster = Cluster()
+    fold.apply_entry(cluster, 1, subjects.QUOTA, commit(1))
+    with pytest.raises(Corrupt, match="goes from commit 1 to 3"):
+        fold.apply_entry(cluster, 2, subjects.QUOTA, commit(3))
+
+
+def test_an_unknown_fact_is_counted_and_changes_nothing() -> None:
+    cluster = Cluster()
+    unknown = f.Unknown(name="job.dreamt", raw=b"")
+    fold.apply_entry(cluster, 1, subjects.QUOTA, Commit(1, 1, subjects.QUOTA, 1, 0, 0, 0, (unknown,)))
+    assert (cluster.facts, cluster.ignored) == (1, 1)
+
+
+def test_the_loss_of_an_incarnation_before_the_return_does_not_take_the_node_again() -> None:
+    node = NodeId("a")
+    history = [registered("a"), f.NodeLost(node_id=node, incarnation=1), registered("a", incarnation=2), registered("a", incarnation=3)]
+    cluster = given(*history, f.NodeReturned(node_id=node, incarnation=3)).cluster
+    tell(cluster, f.NodeLost(node_id=node, incarnation=2))
+    assert cluster.nodes[node].state == "healthy"
+
+
+def test_fifo_knows_no_priority() -> None:
+    jobs = given(waiting("late", priority=1), waiting("early", priority=99)).cluster.jobs
+    assert fifo.key(jobs[JobId("late")]) < fifo.key(jobs[JobId("early")])
+
+
+def test_removing_what_does_not_wait_changes_nothing() -> None:
+    queue = Queue()
+    queue.remove(JobId("j"))
+    assert queue.version == 0
+
+
+def test_an_address_without_a_free_port_gives_0() -> None:
+    state = given()
+    state.ports["x"] = {port: JobId("j") for port in range(PORT_FIRST, PORT_LAST + 1)}
+    assert state.free_port("x") == 0
