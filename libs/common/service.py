@@ -83,8 +83,6 @@ class Shell:
         self.core = core
         self.voice = voice
         self.ahead = 0
-        self.caught_up = asyncio.Event()
-        self.ready = asyncio.Event()
 
     async def replay(self) -> None:
         """Fold the log to its present end, and learn where our own subject stands. Nothing is decided yet."""
@@ -96,7 +94,6 @@ class Shell:
                 if self.core.seq >= own:
                     break
                 target = own
-        self.caught_up.set()
 
     async def serve(self) -> None:
         """Read, decide and append for ever; raises what ends this process (Fenced, Unavailable, Corrupt, a bug)."""
@@ -104,7 +101,6 @@ class Shell:
             tasks.create_task(self.writer.run(), name="writer")
             tasks.create_task(self._read(), name="reader")
             tasks.create_task(self._tick(), name="ticker")
-            self.ready.set()
 
     async def _read(self) -> None:
         async for batch in self.log.read(self.core.seq):
