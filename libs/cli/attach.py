@@ -1,7 +1,8 @@
 """Follows what a job writes, from byte offsets, through dropped connections, until the job has ended.
 
 The gateway sends one JSON object a line: pieces of output, states, and last the exit. After a broken connection the stream is asked for
-again from the first byte not seen, so nothing is printed twice. Gives up when RESUME_S pass without any answer.
+again from the first byte not seen, so nothing is printed twice; offsets are of one attempt, and a new one begins at 0. Gives up when
+RESUME_S pass without any answer.
 Tests: tests/integration/test_cli_run.py.
 """
 
@@ -27,14 +28,14 @@ class Listener(NamedTuple):
     """Where output and states go; both are called on the thread that follows."""
 
     output: Callable[[str, bytes], None]
-    state: Callable[[str], None]
+    state: Callable[[str, int], None]
 
 
 class Position:
     """How far each stream of the attempt has been seen."""
 
     def __init__(self, starts: Mapping[str, int]) -> None:
-        self.attempt: object = None
+        self.attempt = 0
         self.offsets = {"stdout": 0, "stderr": 0, **starts}
 
     def take(self, frame: Json) -> bytes:
@@ -44,11 +45,13 @@ class Position:
         self.offsets[stream] = max(self.offsets[stream], offset + len(data))
         return fresh
 
-    def begin(self, attempt: object) -> None:
-        """A new attempt writes from its own beginning."""
-        if attempt is not None and self.attempt not in (None, attempt):
+    def begin(self, attempt: int) -> bool:
+        """A new attempt writes from its own beginning. True when it follows another that was seen."""
+        follows = 0 < self.attempt < attempt
+        if follows:
             self.offsets = dict.fromkeys(self.offsets, 0)
-        self.attempt = attempt if attempt is not None else self.attempt
+        self.attempt = max(attempt, self.attempt)
+        return follows
 
 
 def attach(profile: Profile, job_id: str, rank: int, listener: Listener, starts: Mapping[str, int] | None = None) -> Json:
@@ -73,18 +76,22 @@ def attach(profile: Profile, job_id: str, rank: int, listener: Listener, starts:
 
 
 def _follow(profile: Profile, job_id: str, rank: int, position: Position, listener: Listener, waited: "_Patience") -> Json | None:
-    query = {"rank": rank, **position.offsets, "attempt": position.attempt}
+    query = {"rank": rank, **position.offsets, "attempt": position.attempt or None}
     with opened(profile, job_path(job_id, "attach"), query) as stream:
         for line in stream.lines():
             waited.reset()
             frame = _frame(line, profile)
+            attempt = int(frame.get("attempt") or position.attempt)
+            if attempt < position.attempt:
+                continue  # another gateway, which has not heard of the later one yet
+            if position.begin(attempt):
+                complain(f"job {job_id} is started again: attempt {attempt}")
             if "data" in frame:
                 listener.output(frame["stream"], position.take(frame))
             elif "exit_code" in frame:
                 return frame
             elif "state" in frame:
-                position.begin(frame.get("attempt"))
-                listener.state(str(frame["state"]))
+                listener.state(str(frame["state"]), attempt)
             elif "detail" in frame:
                 raise Cut(str(frame["detail"]))
     return None

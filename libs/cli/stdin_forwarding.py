@@ -1,28 +1,26 @@
-"""Sends this process's standard input to a job, by offset, so that a repeated request changes nothing.
+"""Sends this process's standard input to a job, by attempt and offset, so that a repeated request changes nothing.
 
-The job's node takes what it has room for and says how far it has come; the rest is offered again. The end of the input is sent
-as `eof`. Runs on a daemon thread: a read from a terminal cannot be broken off. Tests: tests/integration/test_cli_run.py.
+The job's node takes what it has room for, says how far it has come, and at the end that it wants no more. A new attempt is given the
+input from its beginning, as far as that is kept here (KEPT_BYTES_MAX). Runs on a daemon thread: a read from a terminal cannot be broken
+off. Tests: tests/integration/test_cli_run.py.
 """
 
 import os
 import stat
 import threading
-from collections.abc import Callable
 from typing import Final
 
 from libs.cli.faults import Cut, Declined, Unreachable
-from libs.cli.gateway import job_path, send
+from libs.cli.gateway import Json, job_path, send
 from libs.cli.output import complain
 from libs.cli.profile import Profile
 
 CHUNK_BYTES: Final = 65_536
-PAUSE_S: Final = 0.05
-PAUSE_MAX_S: Final = 1.0
-EOF_AGAIN_S: Final = 0.5
-EOF_AGAIN_MAX_S: Final = 10.0
-TRIES_MAX: Final = 600
-NOT_TAKEN: Final = -1
-# Conflict (with `next_offset`: another place), too early, and the gateway's own faults pass; anything else ends it.
+KEPT_BYTES_MAX: Final = 4 << 20
+# Between two requests of which the first moved nothing; the job's end bounds them.
+PAUSE_FIRST_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+# Another attempt or offset, too early, and the gateway's own faults pass; anything else ends it.
 PASSING: Final = (409, 425, 429, 500, 502, 503, 504)
 
 
@@ -37,86 +35,105 @@ def worth_forwarding() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
+class _Input:
+    """What was read, from `begin` on; `end` is the offset behind the last byte."""
+
+    def __init__(self) -> None:
+        self.begin = self.end = 0
+        self.ended = False
+        self._kept = bytearray()
+
+    def read(self) -> None:
+        """Waits for more. What was sent before is let go once it is too much to keep."""
+        data = _read()
+        self.ended = not data
+        self.end += len(data)
+        self._kept += data
+        if len(self._kept) > KEPT_BYTES_MAX:
+            self._kept, self.begin = bytearray(data), self.end - len(data)
+
+    def after(self, offset: int) -> bytes:
+        return bytes(self._kept[offset - self.begin :][:CHUNK_BYTES])
+
+
 class Forwarder:
-    """`start` once the job runs; `stop` when it has ended."""
+    """`start` with each attempt that runs; `stop` when the job has ended."""
 
     def __init__(self, profile: Profile, job_id: str) -> None:
         self._profile = profile
         self._path = job_path(job_id, "stdin")
-        self._stopped = threading.Event()
+        self._news = threading.Event()
+        self._stopped = False
+        self._running = 0
+        # The attempt that is fed, how far it has taken its input, and whether it wants no more.
+        self._attempt = self._offset = 0
+        self._closed = False
+        self._pause_s = PAUSE_FIRST_S
+        self._input = _Input()
         self._thread = threading.Thread(target=self._forward, name="stdin", daemon=True)
 
-    def start(self) -> None:
-        if not self._thread.is_alive() and not self._stopped.is_set():
+    def start(self, attempt: int) -> None:
+        self._running = attempt
+        self._news.set()
+        if self._thread.ident is None:
             self._thread.start()
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped = True
+        self._news.set()
 
     def _forward(self) -> None:
-        offset = 0
-        while not self._stopped.is_set():
-            data = _read()
-            if not self._offer(offset, data, eof=not data):
+        while True:
+            self._news.clear()
+            if self._stopped:
                 return
-            offset += len(data)
-            if not data:
-                self._repeat_end(offset)
+            if self._running > self._attempt and not self._begin(self._running):
+                return
+            if self._closed:
+                self._news.wait()
+            elif self._offset == self._input.end and not self._input.ended:
+                self._input.read()
+            elif not self._offer():
                 return
 
-    def _repeat_end(self, offset: int) -> None:
-        """An end that came before the job could take it is answered like one that was taken, so it is said until the job has ended."""
-        pause_s = EOF_AGAIN_S
-        while not self._stopped.wait(pause_s) and self._put(offset, b"", eof=True) is not None:
-            pause_s = min(EOF_AGAIN_MAX_S, pause_s * 2)
+    def _begin(self, attempt: int) -> bool:
+        """False: the new attempt cannot be given what it asks for."""
+        self._attempt, self._offset, self._closed, self._pause_s = attempt, 0, False, PAUSE_FIRST_S
+        if self._input.begin:
+            complain("the job was started again and asks for its input from the beginning, which is gone; Ctrl-C ends it")
+        return not self._input.begin
 
-    def _offer(self, offset: int, data: bytes, eof: bool) -> bool:
-        """Until all of it is taken. False: the job takes no more."""
-        pause = _Pause(self._stopped.wait)
-        start = offset
-        while not self._stopped.is_set():
-            taken = self._put(offset, data[offset - start :], eof)
-            if taken is None:
-                return False
-            if taken >= start + len(data):
-                return True
-            if NOT_TAKEN < taken < start:
-                complain("the job was started again and asks for its input from the beginning, which is gone")
-                return False
-            if taken > offset:
-                offset, pause = taken, _Pause(self._stopped.wait)
-            elif not pause.again():
-                complain("the job does not take its standard input; the rest of it is not sent")
-                return False
-        return False
+    def _offer(self) -> bool:
+        """One request; a pause when it moved nothing. False: the job takes no input."""
+        data = self._input.after(self._offset)
+        answer = self._put(data, eof=self._input.ended and self._offset + len(data) == self._input.end)
+        if answer is None:
+            return False
+        taken = self._offset
+        if answer.get("attempt", self._attempt) == self._attempt:
+            self._closed = answer.get("closed") is True
+            taken = int(answer.get("next_offset", self._offset))
+        else:
+            self._running = max(self._running, int(answer["attempt"]))
+        if self._offset < taken <= self._input.end:
+            self._offset, self._pause_s = taken, PAUSE_FIRST_S
+        elif not self._closed:
+            self._pause()
+        return True
 
-    def _put(self, offset: int, data: bytes, eof: bool) -> int | None:
-        """How far the job has its input now; None when it takes no more. A passing fault leaves it where it was."""
+    def _pause(self) -> None:
+        self._news.wait(self._pause_s)
+        self._pause_s = min(PAUSE_MAX_S, self._pause_s * 1.5)
+
+    def _put(self, data: bytes, eof: bool) -> Json | None:
+        """The answer, empty for a fault that passes; None when the job takes no input."""
+        query = {"offset": self._offset, "eof": int(eof), "attempt": self._attempt}
         try:
-            answer = send(self._profile, "PUT", self._path, {"offset": offset, "eof": int(eof)}, data)
+            return send(self._profile, "PUT", self._path, query, data)
         except Declined as error:
-            if error.status not in PASSING:
-                return None
-            answer = error.body
+            return error.body if error.status in PASSING else None
         except (Unreachable, Cut):
-            return NOT_TAKEN
-        found = answer.get("next_offset")
-        return found if isinstance(found, int) else NOT_TAKEN
-
-
-class _Pause:
-    """Growing pauses, TRIES_MAX of them."""
-
-    def __init__(self, wait: Callable[[float], bool]) -> None:
-        self._wait = wait
-        self._left = TRIES_MAX
-        self._next_s = PAUSE_S
-
-    def again(self) -> bool:
-        self._left -= 1
-        self._wait(self._next_s)
-        self._next_s = min(PAUSE_MAX_S, self._next_s * 1.5)
-        return self._left > 0
+            return {}
 
 
 def _read() -> bytes:

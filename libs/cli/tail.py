@@ -3,7 +3,7 @@
 The gateway answers `tail_bytes` with the end of what there is, and says in OFFSET_HEADER at which byte that end begins.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from libs.cli.gateway import job_path, opened
 from libs.cli.profile import Profile
@@ -14,11 +14,11 @@ GROWTH: Final = 8
 OFFSET_HEADER: Final = "X-Muster-Offset"
 
 
-def tail_offset(profile: Profile, job_id: str, stream: str, rank: int, lines: int) -> int:
-    """The offset of the first of the last `lines` lines; 0 when there are fewer."""
+def tail_offset(profile: Profile, job_id: str, whose: dict[str, Any], lines: int) -> int:
+    """The offset of the first of the last `lines` lines of one stream (`whose`: stream, rank, attempt); 0 when there are fewer."""
     size = TAIL_BYTES
     while True:
-        begin, data = _end_of(profile, job_id, stream, rank, size)
+        begin, data = _end_of(profile, job_id, whose, size)
         found = begins_at(data, lines)
         if found is not None:
             return begin + found
@@ -39,7 +39,7 @@ def begins_at(data: bytes, lines: int) -> int | None:
     return place + 1
 
 
-def _end_of(profile: Profile, job_id: str, stream: str, rank: int, size: int) -> tuple[int, bytes]:
-    with opened(profile, job_path(job_id, "output"), {"stream": stream, "rank": rank, "tail_bytes": size}) as answer:
+def _end_of(profile: Profile, job_id: str, whose: dict[str, Any], size: int) -> tuple[int, bytes]:
+    with opened(profile, job_path(job_id, "output"), {**whose, "tail_bytes": size}) as answer:
         data = b"".join(answer.pieces())
         return int(answer.headers.get(OFFSET_HEADER) or 0), data

@@ -132,7 +132,8 @@ class StdinPut(msgspec.Struct, frozen=True):
 
 
 class StdinTaken(msgspec.Struct, frozen=True):
-    """How far the job's input was taken."""
+    """How far the job's input was taken; `closed`: this attempt takes no more, for it has heard the end or closed its input itself."""
 
     next_offset: int
     error: str = ""
+    closed: bool = False

@@ -1,7 +1,8 @@
 """What `muster run` sees of its job: both streams of one member and every change of state, in one answer, until the job has ended.
 
-Frames are JSON objects, one a line: `{"stream", "offset", "data"}` with base64 bytes, `{"state", "attempt", "reason", "node_ids"}` at each
-change and every KEEPALIVE_S, and last `{"exit_code", "state", "reason", "attempt"}`. Of a new attempt the offsets begin at 0.
+Frames are JSON objects, one a line: `{"stream", "attempt", "offset", "data"}` with base64 bytes, `{"state", "attempt", "reason",
+"node_ids"}` at each change and every KEEPALIVE_S, and last `{"exit_code", "state", "reason", "attempt"}`. Offsets are of the attempt beside
+them. Who comes back to a job that is at a later attempt meanwhile first hears the rest of the one that it knew.
 """
 
 import asyncio
@@ -25,13 +26,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Attachment:
-    """One client's stream. `offsets` count for attempt `attempt` only (0 = the current one)."""
+    """One client's stream. `offsets` are of attempt `attempt` (0, or one that never was = the current one, from its beginning)."""
 
     def __init__(self, gateway: Gateway, job: Job, rank: int, offsets: dict[str, int], attempt: int) -> None:
         self.gateway = gateway
         self.job = job
         self.rank = rank
-        self.offsets = offsets if attempt in (0, job.attempt) else {}
+        self.attempt = attempt if 0 < attempt <= job.attempt else job.attempt
+        self.offsets = offsets if attempt in (0, self.attempt) else {}
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.places = asyncio.Semaphore(FRAMES_AHEAD_MAX)
 
@@ -49,7 +51,7 @@ class Attachment:
 
     async def _drive(self) -> None:
         while True:
-            attempt = self.job.attempt
+            attempt = self.attempt
             async with asyncio.TaskGroup() as tasks:
                 for stream in STREAMS:
                     tasks.create_task(self._pump(attempt, stream))
@@ -57,6 +59,7 @@ class Attachment:
             self.offsets = {}
             if self.job.attempt == attempt and ended(self.job):
                 break
+            self.attempt += 1
         last: dict[str, object] = {
             "exit_code": self.job.exit_code,
             "state": self.job.state,
@@ -79,7 +82,7 @@ class Attachment:
         reader = Reader(self.gateway, self.job, attempt, self.rank, stream)
         async with aclosing(reader.pieces(self.offsets.get(stream, 0), follow=True)) as pieces:
             async for piece in pieces:
-                await self._say({"stream": stream, "offset": piece.offset, "data": b64encode(piece.data).decode()})
+                await self._say({"stream": stream, "attempt": attempt, "offset": piece.offset, "data": b64encode(piece.data).decode()})
 
     async def _say(self, frame: dict[str, object]) -> None:
         await self.places.acquire()

@@ -47,7 +47,9 @@ class Piece(NamedTuple):
 
 
 class Reader:
-    """One stream of one member of one attempt. The node is remembered, for a later attempt runs elsewhere."""
+    """One stream of one member of one attempt. The node is remembered, for a later attempt runs elsewhere; of an earlier attempt the log
+    tells it (`find`). `gone`: something was written, or may have been, and nobody has any of it.
+    """
 
     def __init__(self, gateway: Gateway, job: Job, attempt: int, rank: int, stream: str) -> None:
         self.gateway = gateway
@@ -56,11 +58,29 @@ class Reader:
         self.rank = rank
         self.stream = stream
         self.node_id: NodeId | None = None
-        self._find()
+        self.gone = False
+        self._look()
 
-    def _find(self) -> None:
+    def _look(self) -> None:
         if self.node_id is None and self.job.attempt == self.attempt:
             self.node_id = next((m.node_id for m in self.job.members.values() if m.rank == self.rank), None)
+
+    async def find(self) -> None:
+        """Where an earlier attempt ran, by the log; no node when the log does not hold it any more. Raises Unavailable."""
+        if self.node_id is not None or self.attempt >= self.job.attempt:
+            return
+        async for fact in self._history():
+            if isinstance(fact, f.JobPlaced) and fact.attempt == self.attempt:
+                self.node_id = next((member.node_id for member in fact.members if member.rank == self.rank), None)
+                return
+
+    async def _history(self) -> AsyncGenerator[f.AnyFact | f.Unknown, None]:
+        """What the log says of this job, the latest first."""
+        for seq in reversed(self.gateway.history.of(self.job.job_id)):
+            entry = await self.gateway.entries.get(seq)
+            for fact in f.decode(entry.data).facts if entry is not None else ():
+                if getattr(fact, "job_id", "") == self.job.job_id:
+                    yield fact
 
     @property
     def over(self) -> bool:
@@ -75,8 +95,12 @@ class Reader:
 
         Raises Unavailable only without `follow`, when the node does not answer and the attempt is not over.
         """
+        await self.find()
         if follow:
             await self._placed()
+        if self.node_id is None and self.attempt < self.job.attempt:
+            async for piece in self._tail(offset):
+                yield piece
         pause_s = RETRY_FIRST_S
         while self.node_id is not None:
             over = self.over
@@ -103,7 +127,7 @@ class Reader:
         """Wait until the attempt has a node, or never will have one."""
         while self.node_id is None and not self.over:
             await self.gateway.waiting.job(self.job.job_id, UNPLACED_WAIT_S)
-            self._find()
+            self._look()
 
     async def _asked(self, offset: int, wait_ms: int, may_fail: bool) -> OutputChunk | None:
         """None when the node does not answer, which `may_fail` allows."""
@@ -131,23 +155,20 @@ class Reader:
             data = await self.gateway.outputs.get(output_key(self.job.job_id, self.attempt, self.rank, self.stream))
         except Unavailable:
             data = None
+        written = await self._written()
+        self.gone = not data and written != 0
         if data:
-            begin = max(0, await self._total() - len(data))
+            begin = max(0, (written or 0) - len(data))
             fresh = data[max(0, offset - begin) :]
             if fresh:
                 yield Piece(max(offset, begin), fresh, TAIL)
 
-    async def _total(self) -> int:
-        """How many bytes the member wrote, by its JobFinished; 0 when that is not known."""
-        for seq in reversed(self.gateway.history.of(self.job.job_id)):
-            entry = await self.gateway.entries.get(seq)
-            for fact in f.decode(entry.data).facts if entry is not None else ():
-                if isinstance(fact, f.JobFinished) and self._ours(fact):
-                    return fact.stdout_bytes if self.stream == "stdout" else fact.stderr_bytes
-        return 0
-
-    def _ours(self, fact: f.JobFinished) -> bool:
-        return (fact.job_id, fact.attempt, fact.node_id) == (self.job.job_id, self.attempt, self.node_id)
+    async def _written(self) -> int | None:
+        """How many bytes the member wrote, by its JobFinished; None when that is not known."""
+        async for fact in self._history():
+            if isinstance(fact, f.JobFinished) and (fact.attempt, fact.node_id) == (self.attempt, self.node_id):
+                return fact.stdout_bytes if self.stream == "stdout" else fact.stderr_bytes
+        return None
 
     async def end_offset(self) -> int:
         """How many bytes there are now: from the node by halving, or from the log when the node does not answer."""
@@ -160,7 +181,7 @@ class Reader:
                 low, high = (middle + 1, high) if await self._has(middle) else (low, middle)
             return low
         except Unavailable:
-            return await self._total()
+            return await self._written() or 0
 
     async def _has(self, offset: int) -> bool:
         chunk = await self.ask(offset, 1, 0)

@@ -99,4 +99,4 @@ class Answers:
         except Refused as error:
             waiting = self.expected(AttemptRef(put.job_id, put.attempt))
             return StdinTaken(put.offset, "" if waiting else str(error))
-        return StdinTaken(taken)
+        return StdinTaken(taken.next_offset, closed=taken.closed)

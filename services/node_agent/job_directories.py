@@ -22,7 +22,7 @@ from services.node_agent.state import key_of
 from services.node_agent.supervision import lost, output, processes, records
 from services.node_agent.supervision.lease import Lease, boottime_ns
 from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
-from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece
+from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
 
 LEASE: Final = "lease"
 OUTPUTS_KEPT: Final = 2_000
@@ -98,8 +98,8 @@ class JobDirectories:
         # The name alone: arguments may hold a secret, and this goes into a fact.
         return [f"{one['pid']} {one['command'].split(' ')[0]}" for one in left if _is_same(one["pid"], one["command"])]
 
-    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> int:
-        return await self.supervisors.write_stdin(_key(ref), offset, data, eof)
+    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
+        return Taken(*await self.supervisors.write_stdin(_key(ref), offset, data, eof))
 
     async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:
         job_dir = self._dir(ref)

@@ -5,7 +5,7 @@ one number over restarts (`incarnation.IncarnationFile`). Nothing here is pure; 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -44,6 +44,13 @@ class Piece(msgspec.Struct, frozen=True):
     end: bool
 
 
+class Taken(NamedTuple):
+    """The next byte of input wanted; `closed`: none is, for the end has been taken or the job reads no more."""
+
+    next_offset: int
+    closed: bool
+
+
 class JobSupervisors(Protocol):
     """Jobs that outlive the agent. Each attempt is launched at most once ever; each ends by its lease, agent alive or not."""
 
@@ -72,8 +79,8 @@ class JobSupervisors(Protocol):
         """What of an ended attempt's processes is still alive, in words."""
         ...
 
-    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> int:
-        """The next offset wanted. Raises Refused for a gap or an unknown attempt."""
+    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
+        """How far it was taken. Raises Refused for a gap or an unknown attempt."""
         ...
 
     async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:

@@ -161,12 +161,12 @@ def state(name: str, attempt: int = 1) -> bytes:
     return line({"state": name, "attempt": attempt, "reason": "", "node_ids": ["node-1"]})
 
 
-def output(stream: str, offset: int, data: bytes) -> bytes:
-    return line({"stream": stream, "offset": offset, "data": b64encode(data).decode()})
+def output(stream: str, offset: int, data: bytes, attempt: int = 1) -> bytes:
+    return line({"stream": stream, "attempt": attempt, "offset": offset, "data": b64encode(data).decode()})
 
 
-def ended(exit_code: int | None, name: str = "completed", reason: str = "") -> bytes:
-    return line({"exit_code": exit_code, "state": name, "reason": reason, "attempt": 1})
+def ended(exit_code: int | None, name: str = "completed", reason: str = "", attempt: int = 1) -> bytes:
+    return line({"exit_code": exit_code, "state": name, "reason": reason, "attempt": attempt})
 
 
 class FakeJob:
@@ -199,9 +199,10 @@ class FakeJob:
             return Problem(409, "a gap", {"next_offset": len(self.input)})
         fresh = request.body[len(self.input) - offset :][: self.takes_bytes]
         self.input += fresh
-        if request.query.get("eof") == "1" and len(self.input) == offset + len(request.body):
+        closed = request.query.get("eof") == "1" and len(self.input) == offset + len(request.body)
+        if closed:
             self.input_ended.set()
-        return {"next_offset": len(self.input), "attempt": 1}
+        return {"next_offset": len(self.input), "attempt": 1, "closed": closed}
 
     def _cancel(self, request: Request) -> object:
         self.stops.append(request.json)

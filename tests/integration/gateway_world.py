@@ -127,7 +127,7 @@ class FakeNode:
         put = msgspec.msgpack.decode(data, type=StdinPut)
         self.input += put.data[len(self.input) - put.offset :]
         self.eof = self.eof or put.eof
-        return msgspec.msgpack.encode(StdinTaken(len(self.input)))
+        return msgspec.msgpack.encode(StdinTaken(len(self.input), closed=self.eof))
 
 
 class World:

@@ -203,6 +203,18 @@ def test_logs_prints_each_stream_to_its_own(world: World) -> None:
     assert world.run("logs", "--stderr", "train") == (0, "", "stderr\n")
 
 
+def test_logs_of_an_earlier_attempt_are_asked_for_by_its_number(world: World) -> None:
+    world.routes["GET /v1/jobs/train"] = job(attempt=2)
+    world.routes["GET " + JOB + "/output"] = lambda request: iter([request.query["attempt"].encode(), request.query["rank"].encode()])
+    assert world.run("logs", "-f", "--attempt", "1", "--rank", "3", "--stream", "stdout", "train") == (0, "13", "")
+
+
+def test_logs_that_are_gone_are_one_clear_line(world: World) -> None:
+    world.routes["GET /v1/jobs/train"] = job(attempt=2)
+    world.routes["GET " + JOB + "/output"] = Problem(410, "the stdout of job j, attempt 1, rank 0 is gone")
+    assert world.run("logs", "--attempt", "1", "train") == (1, "", "muster: the stdout of job j, attempt 1, rank 0 is gone\n")
+
+
 def test_logs_follows_to_the_end(world: World) -> None:
     frames = (state("running"), output("stdout", 0, b"a\n"), output("stderr", 0, b"b\n"), ended(3, "failed"))
     world.routes["GET " + JOB + "/attach"] = lambda request: iter(frames)

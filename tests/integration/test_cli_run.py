@@ -120,6 +120,67 @@ def test_an_end_of_input_that_came_too_early_is_said_again(world: World) -> None
     assert world.run("run", "cat", stdin=b"")[0] == 0
 
 
+def test_an_end_of_input_that_was_taken_is_said_once(world: World) -> None:
+    def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
+        yield state("running")
+        assert job.input_ended.wait(PATIENCE_S)
+        time.sleep(1.0)
+        yield state("running") + ended(0)
+
+    FakeJob(world, attach)
+    assert world.run("run", "cat", stdin=b"abc") == (0, "", "")
+    assert len(world.asked("PUT", f"/v1/jobs/{JOB}/stdin")) == 2
+
+
+@pytest.mark.parametrize("size", [100, 200_000])
+def test_a_new_attempt_is_given_the_input_from_its_beginning(world: World, size: int) -> None:
+    data, first, second = os.urandom(size), threading.Event(), threading.Event()
+    taken = bytearray()
+
+    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
+        yield state("running")
+        assert first.wait(PATIENCE_S)
+        yield state("queued", 2) + state("running", 2)
+        assert second.wait(PATIENCE_S)
+        yield ended(0, attempt=2)
+
+    def stdin(request: Request) -> object:
+        offset, attempt = int(request.query["offset"]), int(request.query["attempt"])
+        if attempt == 1:
+            first.set()
+            return {"next_offset": offset + len(request.body), "attempt": 1, "closed": request.query["eof"] == "1"}
+        taken[offset:] = request.body
+        if request.query["eof"] == "1":
+            second.set()
+        return {"next_offset": len(taken), "attempt": 2, "closed": second.is_set()}
+
+    FakeJob(world, attach)
+    world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = stdin
+    assert world.run("run", "cat", stdin=data) == (0, "", f"muster: job {JOB} is started again: attempt 2\n")
+    assert taken == data
+
+
+def test_input_that_is_too_much_to_keep_for_a_new_attempt_is_said_to_be_gone(world: World) -> None:
+    first = threading.Event()
+
+    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
+        yield state("running")
+        assert first.wait(PATIENCE_S)
+        yield state("running", 2)
+        time.sleep(1.0)
+        yield ended(0, attempt=2)
+
+    def stdin(request: Request) -> object:
+        if request.query["eof"] == "1":
+            first.set()
+        return {"next_offset": int(request.query["offset"]) + len(request.body), "attempt": 1, "closed": first.is_set()}
+
+    FakeJob(world, attach)
+    world.routes[f"PUT /v1/jobs/{JOB}/stdin"] = stdin
+    code, _, said = world.run("run", "cat", stdin=b"x" * (5 << 20))
+    assert code == 0 and "asks for its input from the beginning, which is gone" in said
+
+
 def test_input_is_not_asked_for_without_one_or_when_not_wanted(world: World) -> None:
     fake = FakeJob(world, plain(ended(0)))
     assert world.run("run", "--no-stdin", "cat", stdin=b"x")[0] == 0
@@ -148,8 +209,27 @@ def test_a_gateway_that_is_away_for_a_moment_does_not_end_the_run(world: World) 
 
 
 def test_a_new_attempt_is_shown_from_its_beginning(world: World) -> None:
-    FakeJob(world, plain(output("stdout", 0, b"one\n"), state("running", 2), output("stdout", 0, b"two\n"), ended(0)))
-    assert world.run("run", "true")[1] == "one\ntwo\n"
+    two = (state("running", 2), output("stdout", 0, b"two\n", 2), ended(0, attempt=2))
+    FakeJob(world, plain(output("stdout", 0, b"one\n"), *two))
+    assert world.run("run", "true") == (0, "one\ntwo\n", f"muster: job {JOB} is started again: attempt 2\n")
+
+
+def test_a_reconnection_never_mixes_the_offsets_of_two_attempts(world: World) -> None:
+    connections: list[dict[str, str]] = []
+
+    def attach(_job: FakeJob, request: Request) -> Iterator[bytes]:
+        connections.append(request.query)
+        if len(connections) == 1:
+            yield state("running") + output("stdout", 0, b"abc")
+            raise Break
+        if len(connections) == 2:
+            yield output("stdout", 3, b"d\n") + output("stdout", 0, b"abc", 2)
+            raise Break
+        yield state("running", 1) + output("stdout", 0, b"abcd\n", 1) + output("stdout", 3, b"e\n", 2) + ended(0, attempt=2)
+
+    FakeJob(world, attach)
+    assert world.run("run", "true") == (0, "abcd\nabce\n", f"muster: job {JOB} is started again: attempt 2\n")
+    assert [(c["stdout"], c.get("attempt")) for c in connections] == [("0", None), ("3", "1"), ("3", "2")]
 
 
 def interrupted(world: World, fake: FakeJob, *signals: int) -> tuple[int, str]:

@@ -181,8 +181,62 @@ async def test_input_reaches_the_first_member_by_offset(world: World, node: Fake
     job_id = await world.run_to("running", stdin=True)
     assert (await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=0", data=b"hello "))["next_offset"] == 6
     assert (await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=0", data=b"hello "))["next_offset"] == 6
-    await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=6&eof=1", data=b"you")
+    ended = await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=6&eof=1&attempt=1", data=b"you")
+    assert ended == {"next_offset": 9, "attempt": 1, "closed": True}
     assert (node.input, node.eof) == (b"hello you", True)
+
+
+async def requeued(world: World, node: FakeNode, written: int = 4) -> str:
+    """A job whose first attempt said `lost` on n1, and whose second runs on n2."""
+    job_id = await world.run_to("running", retries=1, stdin=True)
+    node.say(job_id, "stdout", b"lost", end=True)
+    node.say(job_id, "stderr", b"", end=True)
+    await world.writers.finish(job_id, "n1", exit_code=1, written=written)
+    await world.writers.schedule(f.JobRequeued(job_id=JobId(job_id), attempt=1, reason="failed", counted=True))
+    await world.writers.place(job_id, "n2", attempt=2)
+    await world.writers.start(job_id, "n2", attempt=2)
+    await world.settle()
+    return job_id
+
+
+async def test_input_for_an_earlier_attempt_is_never_given_to_the_next(world: World, node: FakeNode) -> None:
+    job_id = await requeued(world, node)
+    problem = await world.ask("PUT", f"/v1/jobs/{job_id}/stdin?offset=6&attempt=1", 409, data=b"you")
+    assert (problem["attempt"], problem["next_offset"], node.input) == (2, 0, b"")
+
+
+async def test_the_output_of_an_earlier_attempt_comes_from_its_node(world: World, node: FakeNode) -> None:
+    job_id = await requeued(world, node)
+    assert await output(world, job_id, "attempt=1") == (b"lost", "node", 0)
+    assert await output(world, job_id, "attempt=1&follow=1&offset=1") == (b"ost", "node", 1)
+    assert await output(world, job_id, "attempt=1&tail_bytes=2") == (b"st", "node", 2)
+    await world.ask("GET", f"/v1/jobs/{job_id}/output?attempt=3", 422)
+
+
+async def test_the_output_of_an_earlier_attempt_comes_from_the_store_once_its_node_is_silent(world: World) -> None:
+    job_id = await requeued(world, FakeNode(), written=104)
+    await world.outputs.put(output_key(job_id, 1, 0, "stdout"), b"lost")
+    assert await output(world, job_id, "attempt=1") == (b"lost", "tail", 100)
+
+
+async def test_output_that_nobody_has_any_more_is_said_to_be_gone(world: World) -> None:
+    job_id = await requeued(world, FakeNode())
+    problem = await world.ask("GET", f"/v1/jobs/{job_id}/output?attempt=1", 410)
+    assert "attempt 1" in problem["detail"] and "node n1" in problem["detail"]
+    assert await output(world, job_id, "attempt=1&stream=stderr") == (b"", "node", 0)
+
+
+async def test_attach_first_says_the_rest_of_the_attempt_that_the_client_knew(world: World, node: FakeNode) -> None:
+    other = FakeNode()
+    await other.listen(world.bus, "n2")
+    job_id = await requeued(world, node)
+    other.say(job_id, "stdout", b"again", attempt=2, end=True)
+    other.say(job_id, "stderr", b"", attempt=2, end=True)
+    await world.writers.finish(job_id, "n2", attempt=2)
+    await world.writers.close(job_id, attempt=2)
+    frames = await frames_of(world, job_id, "attempt=1&stdout=2")
+    said_by = [(frame["attempt"], frame["offset"], b64decode(frame["data"])) for frame in frames if "stream" in frame]
+    assert said_by == [(1, 2, b"st"), (2, 0, b"again")]
 
 
 async def test_input_is_refused_where_it_cannot_go(world: World, node: FakeNode) -> None:

@@ -137,19 +137,19 @@ async def test_the_job_knows_its_attempt(world: World) -> None:
 
 async def test_input_sent_twice_arrives_once(world: World) -> None:
     key = await world.shell("job", "cat", stdin=True)
-    assert await world.supervisors.write_stdin(key, 0, b"hello ") == 6
-    assert await world.supervisors.write_stdin(key, 0, b"hello ") == 6
-    assert await world.supervisors.write_stdin(key, 3, b"lo world") == 11
+    assert await world.supervisors.write_stdin(key, 0, b"hello ") == (6, False)
+    assert await world.supervisors.write_stdin(key, 0, b"hello ") == (6, False)
+    assert await world.supervisors.write_stdin(key, 3, b"lo world") == (11, False)
     with pytest.raises(Refused, match="the next byte wanted is 11"):
         await world.supervisors.write_stdin(key, 20, b"gap")
-    assert await world.supervisors.write_stdin(key, 11, b"", eof=True) == 11
+    assert await world.supervisors.write_stdin(key, 11, b"", eof=True) == (11, True)
     assert (await world.told(key, "exited"))["exit_code"] == 0
     assert world.output(key) == b"hello world"
 
 
 async def test_input_waits_for_a_job_that_reads_slowly(world: World) -> None:
     key = await world.shell("job", "sleep 0.3; cat | wc -c", stdin=True)
-    assert await world.supervisors.write_stdin(key, 0, b"x" * 2_000_000, eof=True) == 2_000_000
+    assert await world.supervisors.write_stdin(key, 0, b"x" * 2_000_000, eof=True) == (2_000_000, True)
     await world.told(key, "exited")
     assert world.output(key) == b"2000000\n"
 
@@ -157,7 +157,7 @@ async def test_input_waits_for_a_job_that_reads_slowly(world: World) -> None:
 async def test_a_job_without_input_reads_an_end_of_file(world: World) -> None:
     assert (await world.run("job", "cat; echo done"))["exit_code"] == 0
     key = await world.shell("closed", "sleep 600")
-    assert await world.supervisors.write_stdin(key, 0, b"x") == 0
+    assert await world.supervisors.write_stdin(key, 0, b"x") == (0, True)
 
 
 async def test_a_million_lines_are_kept(world: World) -> None:

@@ -12,7 +12,7 @@ from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
 from services.node_agent.state import key_of
-from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece
+from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
 from tests.sim.loop import Process
 from tests.sim.machine import JobFiles, Machine
 
@@ -69,9 +69,9 @@ class SimSupervisors:
         await self._touch(DISK_S)
         return ["1 simulated"] if ref in self.machine.supervised else []
 
-    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> int:
+    async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
         self.process.check()
-        return offset + len(data)
+        return Taken(offset + len(data), eof)
 
     async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:
         self.process.check()

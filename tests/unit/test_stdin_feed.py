@@ -38,6 +38,14 @@ def test_a_request_that_waits_always_has_bytes_on_their_way() -> None:
     assert drained == ["drained"]
 
 
+def test_an_end_that_was_taken_is_over_before_its_bytes_have_been_read() -> None:
+    _, feed, read, _ = feed_and_pipe()
+    assert not feed.over
+    assert feed.offer(0, b"x" * MAX_BUFFER_BYTES, True)
+    assert feed.over and not feed.closed
+    os.close(read)
+
+
 def test_a_job_that_closed_its_input_takes_nothing_more() -> None:
     _, feed, read, _ = feed_and_pipe()
     os.close(read)

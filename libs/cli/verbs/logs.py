@@ -1,14 +1,15 @@
 """`muster logs`: what a job wrote, each stream to the like stream of this command."""
 
 import sys
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from libs.cli.attach import Listener, attach
 from libs.cli.gateway import ask, job_path, opened
+from libs.cli.output import complain
 from libs.cli.profile import Profile, read_profile
-from libs.cli.tail import tail_offset
+from libs.cli.tail import OFFSET_HEADER, tail_offset
 
 STREAMS: Final = ("stdout", "stderr")
 
@@ -19,8 +20,9 @@ STREAMS: Final = ("stdout", "stderr")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only this one (default: both, each to its own).")
 @click.option("--stderr", is_flag=True, help="The same as --stream stderr.")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Whose, of a job on several nodes.")
+@click.option("--attempt", type=click.IntRange(1), metavar="N", help="What an earlier attempt wrote (default: the current one).")
 @click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="Begin with the last N lines of each stream.")
-def command(ref: str, follow: bool, stream: str | None, stderr: bool, rank: int, tail: int | None) -> None:
+def command(ref: str, follow: bool, stream: str | None, stderr: bool, rank: int, attempt: int | None, tail: int | None) -> None:
     """Print what a job wrote.
 
     Standard output goes to standard output, standard error to standard error.
@@ -29,20 +31,28 @@ def command(ref: str, follow: bool, stream: str | None, stderr: bool, rank: int,
     muster logs train
     muster logs -f --tail 20 train
     muster logs --stderr j4f2a91c0kq 2>&1 | less
+    muster logs --attempt 1 train
     """
     profile = read_profile()
     wanted = (stream,) if stream else ("stderr",) if stderr else STREAMS
-    job_id = str(ask(profile, "GET", job_path(ref))["id"])
-    starts = {name: 0 if tail is None else tail_offset(profile, job_id, name, rank, tail) for name in wanted}
-    if follow:
-        attach(profile, job_id, rank, Listener(lambda name, data: _write(name, data) if name in wanted else None, lambda _: None), starts)
+    job = ask(profile, "GET", job_path(ref))
+    job_id = str(job["id"])
+    whose = {"rank": rank, "attempt": attempt}
+    starts = {name: 0 if tail is None else tail_offset(profile, job_id, {**whose, "stream": name}, tail) for name in wanted}
+    if follow and attempt in (None, job["attempt"]):
+        attach(profile, job_id, rank, Listener(lambda name, data: _write(name, data) if name in wanted else None, lambda *_: None), starts)
         return
     for name in wanted:
-        _print(profile, job_id, name, rank, starts[name])
+        _print(profile, job_id, {**whose, "stream": name, "offset": starts[name]})
 
 
-def _print(profile: Profile, job_id: str, stream: str, rank: int, offset: int) -> None:
-    with opened(profile, job_path(job_id, "output"), {"stream": stream, "rank": rank, "offset": offset}) as answer:
+def _print(profile: Profile, job_id: str, wish: dict[str, Any]) -> None:
+    """The bytes of one stream; that older ones are gone is said."""
+    stream = wish["stream"]
+    with opened(profile, job_path(job_id, "output"), wish) as answer:
+        begin = int(answer.headers.get(OFFSET_HEADER) or 0)
+        if begin > wish["offset"]:
+            complain(f"the first {begin} bytes of {stream} are not kept any more; this is what follows them")
         for piece in answer.pieces():
             _write(stream, piece)
 

@@ -54,11 +54,11 @@ def _run(words: tuple[str, ...], rank: int, forwarded: bool, asked: Asked) -> in
     note = WaitingNote(profile, job_id)
     forwarder = Forwarder(profile, job_id)
 
-    def heard(state: str) -> None:
+    def heard(state: str, attempt: int) -> None:
         if state in ON_NODE:
             note.started()
         if state == "running" and forwarded:
-            forwarder.start()
+            forwarder.start(attempt)
 
     output = _Output(stopping)
     last = attach(profile, job_id, rank, Listener(output.write, heard))

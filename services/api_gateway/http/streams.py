@@ -18,6 +18,7 @@ from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, Piece, Reader,
 from services.api_gateway.views.jobs import ended
 
 STDIN_BYTES_MAX: Final = 256 << 10
+ATTEMPT_MAX: Final = 1 << 31
 # A proxy must not hold back what comes.
 UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
@@ -25,10 +26,11 @@ router = APIRouter(tags=["streams"])
 
 
 class OutputQuery(Query, frozen=True):
-    """`tail_bytes` begins that many bytes before the present end."""
+    """`attempt`: 0 is the current one. `tail_bytes` begins that many bytes before the present end."""
 
     stream: str = "stdout"
     rank: int = 0
+    attempt: int = 0
     offset: int = 0
     follow: bool = False
     tail_bytes: int = 0
@@ -44,7 +46,10 @@ class AttachQuery(Query, frozen=True):
 
 
 class StdinQuery(Query, frozen=True):
+    """`attempt` is the one that `offset` counts in (0 = the current one)."""
+
     offset: int = 0
+    attempt: int = 0
     eof: bool = False
 
 
@@ -55,14 +60,24 @@ async def output(request: Request, ref: str) -> Response:
     _check(query)
     job = gateway.job(ref)
     _check_rank(job, query.rank)
-    reader = Reader(gateway, job, job.attempt, query.rank, query.stream)
+    check_range("attempt", query.attempt, 0, job.attempt)
+    reader = Reader(gateway, job, query.attempt or job.attempt, query.rank, query.stream)
+    await reader.find()
     offset = query.offset
     if query.tail_bytes and reader.node_id is not None:
         offset = max(offset, await reader.end_offset() - query.tail_bytes)
     pieces = reader.pieces(offset, query.follow)
-    first = None if query.follow and not ended(job) else await anext(pieces, None)
+    first = None if query.follow and not reader.over else await anext(pieces, None)
+    if reader.gone:
+        raise Problem(410, _gone(reader))
     headers = {"x-muster-output": first.source if first else NODE, "x-muster-offset": str(first.offset if first else offset), **UNBUFFERED}
     return StreamingResponse(_bytes(first, pieces), media_type="application/octet-stream", headers=headers)
+
+
+def _gone(reader: Reader) -> str:
+    what = f"the {reader.stream} of job {reader.job.job_id}, attempt {reader.attempt}, rank {reader.rank}"
+    node = f"node {reader.node_id} does not keep it or does not answer" if reader.node_id else "the log does not hold where it ran any more"
+    return f"{what} is gone: {node}, and its end was not stored off the node"
 
 
 async def _bytes(first: Piece | None, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
@@ -101,6 +116,7 @@ async def stdin(request: Request, ref: str) -> Response:
     """Input bytes at `offset`; the answer says how far they were taken, the rest is to be sent again."""
     gateway, query = gateway_of(request), read(request, StdinQuery)
     check_range("offset", query.offset, 0, OFFSET_MAX)
+    check_range("attempt", query.attempt, 0, ATTEMPT_MAX)
     data = await request.body()
     if len(data) > STDIN_BYTES_MAX:
         raise Problem(413, f"{len(data)} bytes of input are too many at once: send at most {STDIN_BYTES_MAX}")
@@ -108,10 +124,14 @@ async def stdin(request: Request, ref: str) -> Response:
 
 
 async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
+    attempt = job.attempt
+    if query.attempt not in (0, attempt):
+        text = f"job {job.job_id} is at attempt {attempt}, not {query.attempt}: it is given its input from the beginning"
+        raise Problem(409, text, next_offset=0, attempt=attempt)
     taken = await put_stdin(gateway, job, query.offset, data, query.eof)
     if taken.error:
-        raise Problem(409, f"job {job.job_id} did not take its input: {taken.error}", next_offset=taken.next_offset)
-    return answer({"next_offset": taken.next_offset, "attempt": job.attempt})
+        raise Problem(409, f"job {job.job_id} did not take its input: {taken.error}", next_offset=taken.next_offset, attempt=attempt)
+    return answer({"next_offset": taken.next_offset, "attempt": attempt, "closed": taken.closed})
 
 
 def _taking_input(gateway: Gateway, ref: str) -> Job:

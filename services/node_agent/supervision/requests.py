@@ -63,7 +63,7 @@ class Requests:
             raise ValueError(f"data is not base64: {error}") from None
         if not self._feed.offer(offset, data, request.get("eof") is True):
             return None
-        return {"next": self._feed.next_offset, "closed": self._feed.closed}
+        return {"next": self._feed.next_offset, "closed": self._feed.over}
 
 
 def _signal_number(number: object) -> int:

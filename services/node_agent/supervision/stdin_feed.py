@@ -10,7 +10,8 @@ WRITE_BYTES = 65_536
 
 
 class StdinFeed:
-    """`next_offset` is the first byte not taken yet. `closed`: the job, or an end of file, has closed the stream."""
+    """`next_offset` is the first byte not taken yet. `closed`: the stream is; `over`: no byte is wanted any more, the last ones may
+    still be on their way."""
 
     def __init__(self, loop: PollLoop, descriptor: int, drained: Callable[[], None]) -> None:
         self.next_offset = 0
@@ -21,11 +22,15 @@ class StdinFeed:
         self._buffer = bytearray()
         self._ending = False
 
+    @property
+    def over(self) -> bool:
+        return self.closed or self._ending
+
     def offer(self, offset: int, data: bytes, eof: bool) -> bool:
         """Takes what is new and what there is room for. False: not all was taken; offer the same again once drained."""
         assert offset <= self.next_offset, "the caller has refused gaps"
         end = offset + len(data)
-        while not self.closed and not self._ending:
+        while not self.over:
             taken = data[self.next_offset - offset :][: MAX_BUFFER_BYTES - len(self._buffer)]
             self._buffer += taken
             self.next_offset += len(taken)
@@ -33,7 +38,7 @@ class StdinFeed:
             self._write()
             if self.next_offset >= end or self._buffer:  # what is buffered still will call again once it is written
                 break
-        return self.closed or self._ending or self.next_offset >= end
+        return self.over or self.next_offset >= end
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -167,11 +167,11 @@ class Supervisors:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
 
-    async def write_stdin(self, key: Key, offset: int, data: bytes, eof: bool = False) -> int:
-        """Waits until the supervisor has taken it all, and returns the next offset wanted; bytes sent before are passed over. Less
-        than was sent when the job has ended or closed its input. Raises Refused for a gap."""
+    async def write_stdin(self, key: Key, offset: int, data: bytes, eof: bool = False) -> tuple[int, bool]:
+        """Waits until the supervisor has taken it all; the next offset wanted, and whether the input is over. Bytes sent before are
+        passed over. Less than was sent when the job has ended or closed its input. Raises Refused for a gap."""
         job = self._job(key)
-        taken = offset
+        taken, closed = offset, False
         for begin in range(0, max(len(data), 1), STDIN_CHUNK_BYTES):
             chunk = data[begin : begin + STDIN_CHUNK_BYTES]
             text = binascii.b2a_base64(chunk, newline=False).decode()
@@ -179,10 +179,10 @@ class Supervisors:
             reply = await self._ask(job, {"op": "stdin", "offset": offset + begin, "data": text, "eof": eof and last}, None)
             if reply is None:
                 break
-            taken = reply["next"]
-            if reply["closed"]:
+            taken, closed = reply["next"], reply["closed"]
+            if closed:
                 break
-        return taken
+        return taken, closed
 
     def forget(self, key: Key) -> None:
         """Keeps the output and the exit record, and that the attempt was started. Raises Refused while it may still run."""
