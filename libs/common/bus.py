@@ -9,6 +9,8 @@ from typing import Final, Protocol
 
 # Of one concurrent subscription, so many messages are answered at once; the others wait.
 CONCURRENT_MAX: Final = 64
+# What the server takes in one message; a larger one is not sent, and whoever waits for it hears so.
+MESSAGE_BYTES_MAX: Final = 1 << 20
 
 # Answers a request with bytes; None sends no answer (the asker then sees Unavailable).
 Handler = Callable[[str, bytes], Awaitable[bytes | None]]
@@ -18,11 +20,11 @@ class Bus(Protocol):
     """Subjects as in `subjects.py`; a subscription's subject may end in `.>` or hold `*` for one token."""
 
     async def publish(self, subject: str, data: bytes) -> None:
-        """Send to whoever listens now; never waits for them."""
+        """Send to whoever listens now; never waits for them. A message that is too large is lost with an error in the log."""
         ...
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
-        """Ask one listener. Raises errors.Unavailable when none answers in time."""
+        """Ask one listener. Raises errors.Unavailable when none answers in time, and when question or answer is too large."""
         ...
 
     async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
@@ -31,3 +33,8 @@ class Bus(Protocol):
         One at a time and in order, unless `concurrent`: then up to CONCURRENT_MAX at once, for answers that wait.
         """
         ...
+
+
+def too_large(subject: str, size: int, bound: int) -> str:
+    """What is said of a message that no server takes."""
+    return f"a message of {size} bytes on {subject} was not sent: the server takes at most {bound} (max_payload)"

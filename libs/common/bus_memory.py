@@ -5,10 +5,13 @@ It delivers in order, through the running event loop, never inside the call. Sim
 """
 
 import asyncio
+import logging
 from collections import deque
 
-from libs.common.bus import CONCURRENT_MAX, Handler
+from libs.common.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler, too_large
 from libs.common.errors import Unavailable
+
+logger = logging.getLogger(__name__)
 
 
 def matches(pattern: str, subject: str) -> bool:
@@ -37,8 +40,7 @@ class Subscription:
         while self.waiting:
             subject, data, answer = self.waiting.popleft()
             reply = await self.handler(subject, data)
-            if answer is not None and reply is not None and not answer.done():
-                answer.set_result(reply)
+            _settle(subject, answer, reply)
 
 
 class ConcurrentSubscription(Subscription):
@@ -57,8 +59,25 @@ class ConcurrentSubscription(Subscription):
     async def _handle(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
         async with self.places:
             reply = await self.handler(subject, data)
-        if answer is not None and reply is not None and not answer.done():
-            answer.set_result(reply)
+        _settle(subject, answer, reply)
+
+
+def refused(subject: str, data: bytes) -> str:
+    """Why no server would take it, said in the log too; empty when it would."""
+    if len(data) <= MESSAGE_BYTES_MAX:
+        return ""
+    why = too_large(subject, len(data), MESSAGE_BYTES_MAX)
+    logger.error(why)
+    return why
+
+
+def _settle(subject: str, answer: asyncio.Future[bytes] | None, reply: bytes | None) -> None:
+    if answer is None or reply is None or answer.done():
+        return
+    if why := refused(f"the answer to {subject}", reply):
+        answer.set_exception(Unavailable(why))
+    else:
+        answer.set_result(reply)
 
 
 class MemoryBus:
@@ -68,10 +87,14 @@ class MemoryBus:
         self.subscriptions: list[Subscription] = []
 
     async def publish(self, subject: str, data: bytes) -> None:
+        if refused(subject, data):
+            return
         for subscription in self._listeners(subject):
             subscription.offer(subject, data, None)
 
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
+        if why := refused(subject, data):
+            raise Unavailable(why)
         listeners = self._listeners(subject)
         if not listeners:
             raise Unavailable(f"nobody listens on {subject}: is the service up?")

@@ -1,14 +1,21 @@
 """The bus on core NATS. The twin is `bus_memory.py`; both are held to tests/contract."""
 
 import asyncio
+import logging
+from typing import Final
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from libs.common.bus import CONCURRENT_MAX, Handler
+from libs.common.bus import CONCURRENT_MAX, Handler, too_large
 from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
+
+# The header by which NATS services say that an answer is none; the value says why.
+ERROR_HEADER: Final = "Nats-Service-Error"
+
+logger = logging.getLogger(__name__)
 
 
 class NatsBus:
@@ -18,24 +25,41 @@ class NatsBus:
         self.client = client
 
     async def publish(self, subject: str, data: bytes) -> None:
+        if not self._refused(subject, data):
+            await self._send(subject, data)
+
+    async def _send(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
         try:
-            await self.client.publish(subject, data)
+            await self.client.publish(subject, data, headers=headers)
         except (NatsError, OSError):
             return  # lost, as anything on the bus may be
 
+    def _refused(self, subject: str, data: bytes) -> str:
+        """Why the server would not take it, said in the log too; empty when it would."""
+        if len(data) <= self.client.max_payload:
+            return ""
+        why = too_large(subject, len(data), self.client.max_payload)
+        logger.error(why)
+        return why
+
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
+        if why := self._refused(subject, data):
+            raise Unavailable(why)
         try:
             answer = await self.client.request(subject, data, timeout=timeout_s)
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s ({error or 'timeout'})") from error
         heed()
+        if answer.headers and ERROR_HEADER in answer.headers:
+            raise Unavailable(answer.headers[ERROR_HEADER])
         return answer.data
 
     async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
         async def answer(msg: Msg) -> None:
             reply = await handler(msg.subject, msg.data)
             if msg.reply and reply is not None:
-                await self.publish(msg.reply, reply)
+                why = self._refused(f"the answer to {msg.subject}", reply)
+                await self._send(msg.reply, b"" if why else reply, {ERROR_HEADER: why} if why else None)
 
         places = asyncio.Semaphore(CONCURRENT_MAX)
         running: set[asyncio.Task[None]] = set()

@@ -5,11 +5,16 @@ commit sequence. An order repeats what JobPlaced said; an agent chooses nothing.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId
+
+# Of orders in one message; one order alone may be larger: its spec is a part of one fact, its peers are at most 1,024.
+# Well below what a server takes (`bus.MESSAGE_BYTES_MAX`).
+PAGE_BYTES_MAX: Final = 512 << 10
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -82,9 +87,20 @@ class Lease(msgspec.Struct, frozen=True):
     seq: int
 
 
+class DesiredAsk(msgspec.Struct, frozen=True):
+    """agent -> scheduler on desired.<node>: one page of the full desired state. A page above 0 is of the answer that began
+    with `seq`; when that is not kept any more, the first page of a new answer comes instead.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    seq: int = 0
+    page: int = 0
+
+
 class Desired(msgspec.Struct, frozen=True):
     """The full desired state of one node as of commit `seq`: every attempt that it should account for, and how each
-    should end.
+    should end. Or one page of it: only all `pages` of one (epoch, incarnation, seq) together mean anything.
     """
 
     epoch: int
@@ -92,6 +108,27 @@ class Desired(msgspec.Struct, frozen=True):
     seq: int
     starts: tuple[StartOrder, ...]
     stops: tuple[StopOrder, ...]
+    page: int = 0
+    pages: int = 1
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def by_bytes(orders: Sequence[Order], bytes_max: int = PAGE_BYTES_MAX) -> list[list[Order]]:
+    """The orders in turn, in as few lists as have at most so many bytes each; an order that alone has more is alone. At least
+    one list.
+    """
+    found: list[list[Order]] = [[]]
+    room = bytes_max
+    for order in orders:
+        size = len(_encode(order))
+        if size > room and found[-1]:
+            found.append([])
+            room = bytes_max
+        found[-1].append(order)
+        room -= size
+    return found
 
 
 def digest(attempts: Iterable[AttemptRef], stopping: Iterable[AttemptRef]) -> str:

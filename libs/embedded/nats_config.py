@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
+from libs.common.bus import MESSAGE_BYTES_MAX
 from libs.embedded import permissions
 from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
 
 LOOPBACK: Final = "127.0.0.1"
-MAX_PAYLOAD_BYTES: Final = 1 << 20
 # Room beside the log for buckets and snapshots.
 BESIDE_LOG_BYTES: Final = 8 << 30
 
@@ -46,7 +46,7 @@ def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
         "server_name": server.name,
         "host": LOOPBACK,
         "port": server.port,
-        "max_payload": MAX_PAYLOAD_BYTES,
+        "max_payload": MESSAGE_BYTES_MAX,
         "jetstream": {"store_dir": server.store, "sync_interval": "always", "max_file": server.log_bytes + BESIDE_LOG_BYTES},
         "accounts": accounts(fleet, public_keys),
     }

@@ -19,7 +19,7 @@ from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.kv import OutputStore, output_key
 from libs.common.log import Log
-from libs.common.messages import Desired, Heartbeat, Lease, Orders, StartOrder
+from libs.common.messages import Heartbeat, Lease, Orders, StartOrder
 from libs.common.model import AttemptRef, Gpu, NodeId, attempt_key
 from libs.common.writer import Writer
 from services.node_agent import actions as a
@@ -27,6 +27,7 @@ from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
 from services.node_agent.decide import decide, next_due_ns
+from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
 from services.node_agent.environment import environment
 from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Launch, Machine, Memory
@@ -36,7 +37,6 @@ ANSWER_PART: Final = 0.8
 # Until the first lease the agent reports so much more often, so many times.
 EAGER_PART: Final = 0.1
 EAGER_BEATS: Final = 20
-DESIRED_TIMEOUT_S: Final = 2.0
 RELEASE_CHECK_S: Final = 10.0
 TAIL_BYTES: Final = 64 << 10
 UPLOADS_AT_ONCE: Final = 4
@@ -51,7 +51,6 @@ ATTACH_TRIES: Final = 10
 
 _orders = msgspec.msgpack.Decoder(Orders)
 _lease = msgspec.msgpack.Decoder(Lease)
-_desired = msgspec.msgpack.Decoder(Desired)
 _encode = msgspec.msgpack.Encoder().encode
 
 logger = logging.getLogger(__name__)
@@ -92,6 +91,7 @@ class Agent:
         self.children: dict[asyncio.Task[None], None] = {}
         self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
         self.uploads_waiting = 0
+        self.asking = False
         self.registered = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -343,13 +343,16 @@ class Agent:
         self.tell(o.LeaseCame(lease, incarnation, sent_ns))
 
     async def _ask_desired(self) -> None:
-        """Unanswered, it is asked for again after a later lease."""
-        beat = Heartbeat(self.node_id, self.state.incarnation, self.clock.boot_ns(), s.digest_here(self.state))
+        """One at a time; unanswered, it is asked for again after a later lease."""
+        if self.asking:
+            return
+        self.asking = True
         try:
-            answer = await self.bus.request(subjects.desired(self.node_id), _encode(beat), DESIRED_TIMEOUT_S)
-            self.tell(o.DesiredCame(_desired.decode(answer)))
-        except (Unavailable, msgspec.DecodeError) as error:
-            logger.debug("no desired state: %s", error)
+            self.tell(o.DesiredCame(await fetch(self.bus, self.node_id, self.state.incarnation)))
+        except Unavailable as error:
+            logger.warning("no desired state: %s", error)
+        finally:
+            self.asking = False
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:

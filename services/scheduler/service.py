@@ -20,13 +20,14 @@ from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
 from libs.common.facts import AnyFact, ClusterConfigured, Commit, JobPlaced, JobStopOrdered, LeaseExtended, TermBegan
 from libs.common.log import Entry, Log
-from libs.common.messages import Heartbeat, Lease, Order, Orders
+from libs.common.messages import DesiredAsk, Heartbeat, Lease, Order, Orders, by_bytes
 from libs.common.model import JobId, NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
 from libs.common.writer import Writer
 from services.scheduler import orders
 from services.scheduler.decide import decide
+from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain
 from services.scheduler.leases import Leases
 from services.scheduler.state import State
@@ -41,6 +42,7 @@ COMMIT_FAREWELL_S: Final = 3.0
 logger = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _heartbeat = msgspec.msgpack.Decoder(Heartbeat)
+_desired_ask = msgspec.msgpack.Decoder(DesiredAsk)
 
 
 class Leadership(Protocol):
@@ -68,6 +70,7 @@ class Scheduler:
         self.state = State(Cluster())
         self.acked = Cluster()
         self.leases = Leases()
+        self.desired_pages = DesiredPages()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq)
         self.shell = Shell(log, self.writer, self, self)
         self.silent: list[tuple[NodeId, int]] = []
@@ -189,15 +192,16 @@ class Scheduler:
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why)
 
     async def _send_orders(self) -> None:
-        """Each node's orders of one moment in one message."""
+        """Each node's orders of one moment in as few messages as they fit into."""
         while True:
             node_id, batch = await self.outgoing.get()
             by_node: dict[NodeId, list[Order]] = {node_id: batch}
             while not self.outgoing.empty():
                 node_id, more = self.outgoing.get_nowait()
                 by_node.setdefault(node_id, []).extend(more)
-            for node_id, part in by_node.items():
-                await self.bus.publish(subjects.orders(node_id), _encode(Orders(self.state.epoch, tuple(part))))
+            for node_id, waiting in by_node.items():
+                for part in by_bytes(waiting):
+                    await self.bus.publish(subjects.orders(node_id), _encode(Orders(self.state.epoch, tuple(part))))
 
     async def _renew(self) -> None:
         """Keep the right to grant leases: an acknowledged write at least every third of a term."""
@@ -244,7 +248,7 @@ class Scheduler:
         node_id = NodeId(subject.split(".", 1)[1])
         if node_id not in self.acked.nodes or self.acked.epoch != self.state.epoch:
             return None
-        return _encode(orders.desired(self.acked, node_id, self.state.epoch))
+        return self.desired_pages.answer(self.acked, node_id, self.state.epoch, _desired_ask.decode(data))
 
     async def _on_alive(self, subject: str, data: bytes) -> bytes | None:
         return str(self.state.epoch).encode() if self.may_grant(self.clock.boot_ns()) else None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.common.bus import Bus
+from libs.common.bus import MESSAGE_BYTES_MAX, Bus
 from libs.common.errors import Unavailable
 
 ANSWER_S = 5.0
@@ -127,3 +127,40 @@ async def test_a_message_is_not_handled_inside_the_call_that_sends_it(buses: Bus
     await settled(there, "a")
     await here.publish("a", b"x")
     assert ("a", b"x") not in listener.heard
+
+
+async def test_a_message_that_is_too_large_is_named_in_the_log_with_its_size(buses: Buses, caplog: pytest.LogCaptureFixture) -> None:
+    here, there = buses
+    listener = Listener()
+    await there.subscribe("a", listener)
+    await here.publish("a", bytes(MESSAGE_BYTES_MAX + 1))
+    await settled(here, "a")
+    assert [len(data) for _, data in listener.heard] == [3]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert f"{MESSAGE_BYTES_MAX + 1} bytes on a " in line
+
+
+async def test_a_message_of_the_largest_size_is_heard(buses: Buses) -> None:
+    here, there = buses
+    listener = Listener()
+    await there.subscribe("a", listener)
+    await settled(here, "a")
+    await here.publish("a", bytes(MESSAGE_BYTES_MAX))
+    await settled(here, "a")
+    assert [len(data) for _, data in listener.heard] == [3, MESSAGE_BYTES_MAX, 3]
+
+
+async def test_who_asks_too_large_a_question_hears_so_at_once(buses: Buses) -> None:
+    here, there = buses
+    await there.subscribe("ask", Listener())
+    await settled(here, "ask")
+    with pytest.raises(Unavailable, match="bytes on ask"):
+        await here.request("ask", bytes(MESSAGE_BYTES_MAX + 1), ANSWER_S)
+
+
+async def test_who_waits_for_too_large_an_answer_hears_so(buses: Buses) -> None:
+    here, there = buses
+    await there.subscribe("ask", Listener(lambda data: bytes(MESSAGE_BYTES_MAX + 1) if data == b"much" else data))
+    await settled(here, "ask")
+    with pytest.raises(Unavailable, match="the answer to ask"):
+        await here.request("ask", b"much", ANSWER_S)

@@ -17,6 +17,7 @@ from libs.common.kv import MemoryOutputs
 from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.messages import (
     Desired,
+    DesiredAsk,
     Heartbeat,
     Lease,
     Order,
@@ -75,8 +76,8 @@ class Scheduler:
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
         self.asked += 1
-        beat = msgspec.msgpack.decode(data, type=Heartbeat)
-        full = Desired(EPOCH, beat.incarnation, self.seq, tuple(self.starts.values()), tuple(self.stops.values()))
+        ask = msgspec.msgpack.decode(data, type=DesiredAsk)
+        full = Desired(EPOCH, ask.incarnation, self.seq, tuple(self.starts.values()), tuple(self.stops.values()))
         return msgspec.msgpack.encode(full)
 
     async def send(self, *wanted: Order) -> None:

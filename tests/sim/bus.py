@@ -121,15 +121,19 @@ class SimBus:
 
         def travel(done: asyncio.Future[bytes]) -> None:
             if not done.cancelled() and self.network.passes(to.host, self.host, subject):
-                self.process.deliver(_answer, answer, done.result(), delay_s=self.network.delay_s(subject))
+                self.process.deliver(_answer, answer, done, delay_s=self.network.delay_s(subject))
 
         reply.add_done_callback(travel)
         return reply
 
 
-def _answer(answer: asyncio.Future[bytes], data: bytes) -> None:
-    if not answer.done():
-        answer.set_result(data)
+def _answer(answer: asyncio.Future[bytes], said: asyncio.Future[bytes]) -> None:
+    if answer.done():
+        return
+    if error := said.exception():
+        answer.set_exception(error)
+    else:
+        answer.set_result(said.result())
 
 
 def _expire(answer: asyncio.Future[bytes], subject: str) -> None:

@@ -51,6 +51,8 @@ LOOK_EVERY_S: Final = 0.25
 HEARD_OF_STOP_S: Final = 1.2
 OUTLIVED_S: Final = 16.0
 TAIL_FACTS: Final = 30
+# A page of a node's desired state holds two or three simulated jobs.
+PAGE_BYTES: Final = 1_000
 SETTINGS: Final = Settings(heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated")
 
 
@@ -124,6 +126,7 @@ class World:
     async def _scheduler(self, slot: Slot) -> None:
         settings = msgspec.structs.replace(SETTINGS, instance=slot.name)
         scheduler = Scheduler(slot.open_log(), slot.open_bus(), slot.clock, settings, SimLeadership(slot))
+        scheduler.desired_pages.page_bytes = PAGE_BYTES
         slot.service = scheduler
         await scheduler.run(slot.stop)
 
