@@ -79,11 +79,13 @@ def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:
+    """The first reason stays; of several stops the shortest grace counts, as on the node."""
     job = _current(cluster, fact.job_id, fact.attempt)
     if job is None or job.state not in job_life.ON_NODES:
         return NOTHING
+    if not job.stop_reason or fact.grace_ms < job.stop_grace_ms:
+        job.stop_signal, job.stop_grace_ms = fact.signal, fact.grace_ms
     job.stop_reason = job.stop_reason or fact.reason
-    job.stop_signal, job.stop_grace_ms = fact.signal, fact.grace_ms
     return Change((fact.job_id,))
 
 

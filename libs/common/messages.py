@@ -131,10 +131,13 @@ def by_bytes(orders: Sequence[Order], bytes_max: int = PAGE_BYTES_MAX) -> list[l
     return found
 
 
-def digest(attempts: Iterable[AttemptRef], stopping: Iterable[AttemptRef]) -> str:
-    """A short hash of what a node should be running: both ends compute it, a difference asks for the full desired state."""
+def digest(attempts: Iterable[AttemptRef], stops: Iterable[tuple[AttemptRef, int, int]]) -> str:
+    """A short hash of what a node should be running: both ends compute it, a difference asks for the full desired state.
+
+    `stops` are (attempt, signal, grace in ms); of several for one attempt the shortest grace counts, at both ends.
+    """
     lines = [f"{ref.job_id}.{ref.attempt}" for ref in sorted(attempts)] + ["-"]
-    lines += [f"{ref.job_id}.{ref.attempt}" for ref in sorted(stopping)]
+    lines += [f"{ref.job_id}.{ref.attempt} {signal} {grace_ms}" for ref, signal, grace_ms in sorted(stops)]
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
 

@@ -43,7 +43,9 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, kw_only=True):
-    """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged."""
+    """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged.
+    `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it.
+    """
 
     ref: AttemptRef
     phase: str
@@ -51,6 +53,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     rank: int = 0
     order: StartOrder | None = None
     gpus: tuple[GpuId, ...] = ()
+    ordered: Stop | None = None
     stop: Stop | None = None
     told: Stop | None = None
     kill_at_ns: int = 0
@@ -116,10 +119,11 @@ def accounted(state: State) -> list[AttemptRef]:
 
 
 def digest_here(state: State) -> str:
-    """The scheduler computes the same over the members of this node that are placed, started or finished, and those of them
-    that have a stop reason; both agree once facts are acknowledged and orders have come.
+    """The scheduler computes the same over the members of this node that are placed, started or finished, and the stops of
+    those that have one; both agree once facts are acknowledged and orders have come.
     """
-    return digest(accounted(state), (attempt.ref for attempt in state.attempts.values() if attempt.stop is not None))
+    ordered = ((attempt.ref, attempt.ordered) for attempt in state.attempts.values())
+    return digest(accounted(state), ((ref, stop.signal, stop.grace_ms) for ref, stop in ordered if stop is not None))
 
 
 def ask_jitter_ns(node_id: str) -> int:
@@ -170,7 +174,9 @@ def _obey(state: State, order: Order) -> None:
             if attempt is None:
                 attempt = _take_in(state, key, Attempt(ref=AttemptRef(order.job_id, order.attempt), phase=WAITING, seq=order.seq))
             if attempt is not None:
-                _stop(state, key, attempt, Stop(order.reason, order.signal, order.grace_ms))
+                wish = Stop(order.reason, order.signal, order.grace_ms)
+                attempt.ordered = _shorter(attempt.ordered, wish)
+                _stop(state, key, attempt, wish)
 
 
 def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) -> None:
@@ -192,10 +198,14 @@ def _take_in(state: State, key: str, attempt: Attempt) -> Attempt | None:
     return attempt
 
 
+def _shorter(had: Stop | None, wish: Stop) -> Stop:
+    """A repeated wish changes nothing; a later one counts when it leaves less time. The scheduler's fold keeps the same rule."""
+    return wish if had is None or wish.grace_ms < had.grace_ms else had
+
+
 def _stop(state: State, key: str, attempt: Attempt, wish: Stop) -> None:
-    """A repeated wish changes nothing; a later one counts when it leaves less time."""
-    if attempt.stop is None or wish.grace_ms < attempt.stop.grace_ms:
-        attempt.stop = wish
+    before, attempt.stop = attempt.stop, _shorter(attempt.stop, wish)
+    if attempt.stop is not before:
         state.touched[key] = None
 
 

@@ -47,7 +47,8 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
 def node_digest(cluster: Cluster, node_id: NodeId) -> str:
     """The short form of `desired`, which an agent compares with its own."""
     accounted = [job for job, _ in _accounted(cluster, node_id)]
-    return digest([job.ref for job in accounted], [job.ref for job in accounted if job.stop_reason])
+    stops = [(job.ref, job.stop_signal, job.stop_grace_ms) for job in accounted if job.stop_reason]
+    return digest([job.ref for job in accounted], stops)
 
 
 def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:

@@ -71,7 +71,7 @@ class Scheduler:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
         verdict = self.verdict if beat.incarnation == self.incarnation or self.incarnation == 0 else "ok"
         lease_ms = self.lease_ms if verdict == "ok" else 0
-        wanted = digest(self.starts, self.stops)
+        wanted = digest(self.starts, ((ref, stop.signal, stop.grace_ms) for ref, stop in self.stops.items()))
         return msgspec.msgpack.encode(Lease(EPOCH, verdict, beat.sent_boot_ns, lease_ms, HEARTBEAT_MS, wanted, self.seq))
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:

@@ -252,6 +252,32 @@ def test_a_difference_that_repairs_itself_is_not_asked_about() -> None:
     assert node.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == []
 
 
+def test_a_shorter_stop_that_was_lost_is_repaired_by_the_digest() -> None:
+    there, here = Node().running(), Node().running()
+    for node in (there, here):
+        assert node.orders(stop(grace_ms=60_000)) == [a.StopJob(ref(), 15, 60_000)]
+    there.orders(stop(seq=12, grace_ms=0, signal=9))
+    here.lease(digest=s.digest_here(there.state), lease_ms=0)
+    assert here.later(s.ASK_AFTER_NS + s.ASK_JITTER_NS) == [a.AskDesired()]
+    assert here.desired(start(), stops=(stop(seq=50, grace_ms=0, signal=9),)) == [a.StopJob(ref(), 9, 0)]
+    assert s.digest_here(here.state) == s.digest_here(there.state)
+
+
+def test_a_longer_stop_after_a_shorter_one_counts_at_neither_end() -> None:
+    node = Node().running()
+    node.orders(stop(grace_ms=1_000, signal=15))
+    before = s.digest_here(node.state)
+    assert node.orders(stop(seq=12, grace_ms=9_000, signal=2)) == []
+    assert s.digest_here(node.state) == before
+
+
+def test_a_stop_for_the_agents_own_reasons_is_not_asked_about() -> None:
+    node = Node().running()
+    before = s.digest_here(node.state)
+    assert node.desired() == [a.StopJob(ref(), 15, s.UNWANTED_GRACE_MS)]
+    assert s.digest_here(node.state) == before
+
+
 def test_a_digest_older_than_our_own_facts_says_nothing() -> None:
     node = Node()
     node.see(o.FactsStored(30, ()))

@@ -135,10 +135,14 @@ def test_a_requeued_job_forgets_its_attempt_and_counts_what_must_be_counted() ->
     assert (waiting(history), history.holds("n1g1"), history.cluster.nodes["n1"].members) == (1, {}, {})  # type: ignore[index]
 
 
-def test_the_first_reason_to_stop_is_kept_and_the_last_grace_counts() -> None:
+@pytest.mark.parametrize("shorter_first", [True, False])
+def test_the_first_reason_to_stop_is_kept_and_the_shortest_grace_counts(shorter_first: bool) -> None:
     history = running()
-    assert history.say(stop("j"), f.JobStopOrdered(job_id=job("j"), attempt=1, reason="cancelled", signal=9, grace_ms=0))
-    assert (history.job("j").stop_reason, history.job("j").stop_signal, history.job("j").stop_grace_ms) == ("time_limit", 9, 0)
+    shorter = f.JobStopOrdered(job_id=job("j"), attempt=1, reason="cancelled", signal=9, grace_ms=0)
+    first, second = (shorter, stop("j")) if shorter_first else (stop("j"), shorter)
+    assert history.say(first, second)
+    after = history.job("j")
+    assert (after.stop_reason, after.stop_signal, after.stop_grace_ms) == (first.reason, 9, 0)
 
 
 def late(attempt: int) -> list[AnyFact]:
