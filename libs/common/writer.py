@@ -9,7 +9,7 @@ done, still the expected sequence = retry with the same id (bounded), anything e
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common import facts as f
 from libs.common.clock import Clock
@@ -26,11 +26,19 @@ WAITING_GROUPS_MAX: Final = 20_000
 # Above every sequence: before the attachment no entry is ours.
 NOT_ATTACHED: Final = 1 << 63
 
-Group = tuple[Sequence[AnyFact], asyncio.Future[int]]
+
+class Group(NamedTuple):
+    """Facts that stay together, and what had been applied when they were decided."""
+
+    facts: Sequence[AnyFact]
+    future: asyncio.Future[int]
+    seen: int
 
 
 class Writer:
-    """`seen` and `epoch` are asked at each commit: the sequence applied so far, and the term or incarnation."""
+    """`seen`, the sequence applied so far, is asked when facts are put: a commit carries the lowest of its groups. `epoch`, the
+    term or incarnation, is read at each commit.
+    """
 
     def __init__(self, log: Log, clock: Clock, subject: str, seen: Callable[[], int]) -> None:
         self.log = log
@@ -73,7 +81,7 @@ class Writer:
         if len(self._waiting) >= WAITING_GROUPS_MAX:
             raise Refused(f"{WAITING_GROUPS_MAX} commits wait for the log: try again in a few seconds")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append((facts, future))
+        self._waiting.append(Group(facts, future, self.seen()))
         self._wake.set()
         return future
 
@@ -101,16 +109,16 @@ class Writer:
             while self._waiting:
                 groups, data = self._next()
                 seq = await self._store(data)
-                for _, future in groups:
-                    if not future.done():
-                        future.set_result(seq)
+                for group in groups:
+                    if not group.future.done():
+                        group.future.set_result(seq)
 
     def _next(self) -> tuple[list[Group], bytes]:
         """The next commit: fewer groups when they pass its bound of bytes together. Raises Refused when one alone does."""
         groups = self._take()
         while True:
             try:
-                return groups, self._encode([fact for facts, _ in groups for fact in facts])
+                return groups, self._encode([fact for group in groups for fact in group.facts], min(group.seen for group in groups))
             except Refused:
                 if len(groups) == 1:
                     raise
@@ -121,19 +129,19 @@ class Writer:
     def _take(self) -> list[Group]:
         """As many whole groups as one commit may hold."""
         groups = [self._waiting.popleft()]
-        count = len(groups[0][0])
-        while self._waiting and count + len(self._waiting[0][0]) <= GROUP_FACTS_MAX:
-            count += len(self._waiting[0][0])
+        count = len(groups[0].facts)
+        while self._waiting and count + len(self._waiting[0].facts) <= GROUP_FACTS_MAX:
+            count += len(self._waiting[0].facts)
             groups.append(self._waiting.popleft())
         return groups
 
     async def commit(self, facts: Sequence[AnyFact]) -> int:
         """Append one commit and return its sequence, whatever it takes within APPEND_BUDGET_S."""
-        return await self._store(self._encode(facts))
+        return await self._store(self._encode(facts, self.seen()))
 
-    def _encode(self, facts: Sequence[AnyFact]) -> bytes:
+    def _encode(self, facts: Sequence[AnyFact], seen: int) -> bytes:
         self.last_at_ns = self.now_ns()
-        commit = Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, self.last_at_ns, self.seen(), tuple(facts))
+        commit = Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, self.last_at_ns, seen, tuple(facts))
         return f.encode(commit)
 
     async def _store(self, data: bytes) -> int:

@@ -234,3 +234,21 @@ async def follow(log: Log, seen: list[str]) -> None:
             commit = f.decode(entry.data)
             fold.pass_over(cluster, entry.seq, entry.subject, commit)
             seen += [fact.job_id for fact in commit.facts if isinstance(fact, f.JobAdmitted)]
+
+
+async def test_a_commit_has_seen_what_its_first_decision_had_and_no_more(logs: Logs) -> None:
+    applied = 7
+    writer = Writer(await logs(), SystemClock(), SUBJECT, lambda: applied)
+    await writer.attach()
+    waiting = [writer.put([admitted(1)])]
+    applied = 9
+    waiting.append(writer.put([admitted(2)]))
+    applied = 11
+    task = asyncio.create_task(writer.run())
+    await asyncio.gather(*waiting)
+    applied = 12
+    await writer.put([admitted(3)])
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert [(commit.seen, len(commit.facts)) for _, commit in await commits(writer.log)] == [(7, 2), (12, 1)]

@@ -10,23 +10,20 @@ NO_LIMIT = 1 << 60
 
 
 class QuotaNeverExceeded(Checker):
-    """`limits` are (sequence, limit) by tenant; a scheduler's commit may have been decided as early as its commit before."""
+    """`limits` are (sequence, limit) by tenant; a commit's `seen` says which of them its decisions knew."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.limits: dict[str, list[tuple[int, int]]] = {}
-        self.decided_after = 0
 
     def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
         if isinstance(fact, TenantSet):
             self.limits.setdefault(fact.tenant, []).append((stamp.seq, fact.max_gpu_share or NO_LIMIT))
         elif isinstance(fact, JobPlaced):
             tenant = cluster.tenants[cluster.jobs[fact.job_id].tenant]
-            limit = self._limit(tenant.tenant, min(commit.seen, self.decided_after))
+            limit = self._limit(tenant.tenant, commit.seen)
             if tenant.held_share > limit:
                 self.fail(f"{tenant.tenant} holds {tenant.held_share} of {limit} after {fact.job_id} was placed")
-        if stamp.writer == "scheduler" and fact is commit.facts[-1]:
-            self.decided_after = commit.seen
 
     def _limit(self, tenant: str, since: int) -> int:
         """The highest limit in force at any time since that sequence."""
