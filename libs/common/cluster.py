@@ -149,6 +149,8 @@ class Cluster(msgspec.Struct):
     nodes: dict[NodeId, Node] = {}
     gpus: dict[GpuId, GpuView] = {}
     tenants: dict[TenantId, Tenant] = {}
+    # The port of the last placement that was given one: the next is looked for after it, so that none is given out again at once.
+    port_last: int = 0
     ended: dict[JobId, int] = {}
     writers: dict[str, WriterMark] = {}
     facts: int = 0

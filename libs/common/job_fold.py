@@ -61,6 +61,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         return NOTHING
     job.state = job_life.PLACED
     job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
+    cluster.port_last = fact.port or cluster.port_last
     job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus) for m in fact.members}
     tenant_of(cluster, job.tenant).waiting -= 1
     for member in job.members.values():

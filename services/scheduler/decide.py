@@ -12,6 +12,7 @@ from libs.common import job_life
 from libs.common.cluster import Job, MemberView, tenant_of
 from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeReturned
 from libs.common.model import Member, NodeId
+from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose, possible
 from services.scheduler.queue import Shape
 from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt, limit_passed
@@ -114,7 +115,8 @@ def _stop_order(job: Job, reason: str, signal: int, grace_s: int) -> JobStopOrde
 
 def return_node(state: State) -> Sequence[AnyFact]:
     """A lost node that registered again and accounts for nothing more is taken back."""
-    for node_id in state.returning:
+    for index in bits(state.returning):
+        node_id = state.capacity.nodes[index]
         return (NodeReturned(node_id=node_id, incarnation=state.cluster.nodes[node_id].incarnation),)
     return NONE
 

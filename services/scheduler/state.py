@@ -2,17 +2,18 @@
 
 Pure. Every job is in at most one bucket: the one of the rule of `decide.py` that has to act on it; `apply` moves it
 as facts change it. The indexes are derived: `State(cluster)` builds them from any cluster, so a snapshot holds none
-of them.
+of them, and what they answer depends on the cluster alone, never on the way by which this process came to it.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, all_over
-from libs.common.facts import AnyFact, Commit
+from libs.common.facts import AnyFact, Commit, TenantSet
 from libs.common.model import JobId, NodeId
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
@@ -43,12 +44,15 @@ class State:
         self.epoch = 0
         self.capacity = Capacity()
         self.queue = Queue()
-        self.buckets: dict[str, dict[JobId, None]] = {name: {} for name in (ENQUEUE, WITHDRAW, WAIT, STOP, SETTLE)}
+        # The jobs of each rule as a heap of (submission, job); `bucket_of` says which entries still hold.
+        self.buckets: dict[str, list[tuple[int, JobId]]] = {name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE)}
         self.bucket_of: dict[JobId, str] = {}
         self.deadlines: list[tuple[int, JobId, int]] = []
-        self.returning: dict[NodeId, None] = {}
-        self.ports: dict[str, dict[int, JobId]] = {}
-        self.port_last: dict[str, int] = {}
+        # Bits, as in `capacity`.
+        self.returning = 0
+        # Of each address, how many living jobs have a port there; two only when their nodes changed addresses since.
+        self.ports: dict[str, Counter[int]] = {}
+        self.address_of: dict[NodeId, str] = {}
         self.noted: dict[JobId, Noted] = {}
         # The last (capacity, queue) versions at which nothing could be placed.
         self.nothing_fits: tuple[int, int] = (-1, -1)
@@ -60,8 +64,10 @@ class State:
 
     def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
         """Fold a commit of the log."""
-        for change in fold.apply_entry(self.cluster, seq, subject, commit):
+        for fact, change in zip(commit.facts, fold.apply_entry(self.cluster, seq, subject, commit), strict=True):
             self._look_at(change)
+            if isinstance(fact, TenantSet):
+                self.queue.version += 1  # a higher limit may let a job start
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log; their sequence is not known yet."""
@@ -76,9 +82,13 @@ class State:
         fold.pass_over(self.cluster, seq, subject, commit)
 
     def first(self, bucket: str) -> Job | None:
-        """The job that waits longest for this rule."""
-        for job_id in self.buckets[bucket]:
-            return self.cluster.jobs[job_id]
+        """The job of this rule that was submitted first."""
+        heap = self.buckets[bucket]
+        while heap:
+            job_id = heap[0][1]
+            if self.bucket_of.get(job_id) == bucket:
+                return self.cluster.jobs[job_id]
+            heappop(heap)
         return None
 
     def overdue(self, now_ns: int) -> Job | None:
@@ -93,8 +103,8 @@ class State:
 
     def free_port(self, address: str) -> int:
         """A port of that address which no living job was given, not one that was just given back."""
-        used = self.ports.get(address, {})
-        port = self.port_last.get(address, PORT_LAST)
+        used: Collection[int] = self.ports.get(address, ())
+        port = self.cluster.port_last or PORT_LAST
         for _ in range(PORT_LAST - PORT_FIRST + 1):
             port = port + 1 if port < PORT_LAST else PORT_FIRST
             if port not in used:
@@ -105,26 +115,36 @@ class State:
         for node_id in change.nodes:
             self.capacity.refresh(self.cluster, node_id)
             self._note_return(node_id)
+            self._note_address(node_id)
         for job_id in change.jobs:
             self._reclassify(job_id)
 
     def _note_return(self, node_id: NodeId) -> None:
         node = self.cluster.nodes[node_id]
         ready = node.returned <= node.lost < node.incarnation and node.lost > 0 and not node.accounted
-        if ready:
-            self.returning[node_id] = None
-        else:
-            self.returning.pop(node_id, None)
+        bit = 1 << self.capacity.index[node_id]
+        self.returning = self.returning | bit if ready else self.returning & ~bit
+
+    def _note_address(self, node_id: NodeId) -> None:
+        """A node that registered again may have moved, and the ports of its jobs with it."""
+        node = self.cluster.nodes[node_id]
+        if self.address_of.get(node_id) == node.address:
+            return
+        self.address_of[node_id] = node.address
+        for job_id in node.members:
+            noted = self.noted.get(job_id)
+            if noted is not None and next(iter(self.cluster.jobs[job_id].members)) == node_id:
+                self._give_back_port(noted)
+                self._take_port(job_id, Noted(node.address, noted.port))
 
     def _reclassify(self, job_id: JobId) -> None:
         job = self.cluster.jobs.get(job_id)
         new = bucket_for(job) if job is not None else ""
         old = self.bucket_of.pop(job_id, "")
-        if old:
-            self.buckets[old].pop(job_id, None)
         if new:
             self.bucket_of[job_id] = new
-            self.buckets[new][job_id] = None
+        if new and new not in (old, WAIT) and job is not None:
+            heappush(self.buckets[new], (job.seq, job_id))
         if new == WAIT and job is not None:
             self.queue.add(job, self.order(job))
         elif old == WAIT:
@@ -138,17 +158,25 @@ class State:
         if job.state not in job_life.ON_NODES:
             if noted is not None:
                 del self.noted[job.job_id]
-                self.ports[noted.address].pop(noted.port, None)
+                self._give_back_port(noted)
         elif noted is None:
             self._note(job)
 
     def _note(self, job: Job) -> None:
         address = self.cluster.nodes[next(iter(job.members))].address
-        self.noted[job.job_id] = Noted(address, job.port)
-        self.ports.setdefault(address, {})[job.port] = job.job_id
-        self.port_last[address] = job.port
+        self._take_port(job.job_id, Noted(address, job.port))
         for due in limits(job):
             heappush(self.deadlines, (due, job.job_id, job.attempt))
+
+    def _take_port(self, job_id: JobId, noted: Noted) -> None:
+        self.noted[job_id] = noted
+        self.ports.setdefault(noted.address, Counter())[noted.port] += 1
+
+    def _give_back_port(self, noted: Noted) -> None:
+        used = self.ports[noted.address]
+        used[noted.port] -= 1
+        if not used[noted.port]:
+            del used[noted.port]
 
 
 def bucket_for(job: Job) -> str:

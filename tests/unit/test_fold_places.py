@@ -1,5 +1,8 @@
 """The log's places: gaps are found, old news changes nothing; and the small rules of the scheduler's indexes."""
 
+from collections import Counter
+
+import msgspec
 import pytest
 
 from libs.common import facts as f
@@ -7,11 +10,11 @@ from libs.common import fold, subjects
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
 from libs.common.facts import Commit
-from libs.common.model import JobId, NodeId
+from libs.common.model import AttemptRef, JobId, NodeId
 from services.scheduler.policies import fifo
 from services.scheduler.queue import Queue
 from services.scheduler.state import PORT_FIRST, PORT_LAST
-from tests.given import given, registered, tell, waiting
+from tests.given import ended, given, member, placed, registered, tell, waiting
 
 
 def commit(number: int) -> Commit:
@@ -58,5 +61,19 @@ def test_removing_what_does_not_wait_changes_nothing() -> None:
 
 def test_an_address_without_a_free_port_gives_0() -> None:
     state = given()
-    state.ports["x"] = {port: JobId("j") for port in range(PORT_FIRST, PORT_LAST + 1)}
+    state.ports["x"] = Counter(range(PORT_FIRST, PORT_LAST + 1))
     assert state.free_port("x") == 0
+
+
+def test_the_ports_of_a_node_that_moved_are_those_of_its_new_address() -> None:
+    state = given(registered("a"), waiting("j"), placed("j", member("a", 0), port=PORT_FIRST))
+    attempts = (AttemptRef(JobId("j"), 1),)
+    moved = msgspec.structs.replace(registered("a", incarnation=2, attempts=attempts), address="10.0.0.9")
+    state._look_at(tell(state.cluster, moved))
+    state.cluster.port_last = PORT_LAST
+    assert (state.free_port("127.0.0.1"), state.free_port("10.0.0.9")) == (PORT_FIRST, PORT_FIRST + 1)
+
+
+def test_a_port_that_was_just_given_back_is_not_the_next() -> None:
+    state = given(registered("a"), waiting("j"), placed("j", member("a", 0), port=PORT_FIRST), ended("j", "a"))
+    assert state.free_port("127.0.0.1") == PORT_FIRST + 1

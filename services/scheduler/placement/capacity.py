@@ -1,9 +1,11 @@
 """What is free, by node, indexed so that the best fit is found without a search.
 
 Pure. Derived from the cluster's ledger and never compared: `refresh` looks at one node again after a fact touched it.
-Only usable nodes and healthy, present devices count.
+Only usable nodes and healthy, present devices count. A set of nodes is an integer, one bit each in the order of their first
+registration: its lowest bit is the same for every reader of the log, whatever way the set came to be.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from libs.common import gpu_life
@@ -11,15 +13,25 @@ from libs.common.cluster import Cluster, GpuView, Node, node_gpus
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, NodeId
 
 
+def bits(nodes: int) -> Iterator[int]:
+    """The indexes of the bits that are set, lowest first."""
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest
+
+
 class Capacity:
-    """`by_free[n]` are the nodes with n wholly free devices; `shared` the free share (hundredths) of partly held
-    devices, by node.
+    """`by_free[n]` are the nodes with n wholly free devices, as bits; `nodes` and `index` say which node a bit is; `shared` is the
+    free share (hundredths) of partly held devices, by node.
 
     `version` grows with every change that could let a waiting job start.
     """
 
     def __init__(self) -> None:
-        self.by_free: Final[list[dict[NodeId, None]]] = [{} for _ in range(GPUS_PER_NODE_MAX + 1)]
+        self.nodes: Final[list[NodeId]] = []
+        self.index: Final[dict[NodeId, int]] = {}
+        self.by_free: Final[list[int]] = [0] * (GPUS_PER_NODE_MAX + 1)
         self.whole: Final[dict[NodeId, list[GpuId]]] = {}
         self.shared: Final[dict[NodeId, dict[GpuId, int]]] = {}
         self.sizes: Final[dict[NodeId, int]] = {}
@@ -28,7 +40,10 @@ class Capacity:
         self.possible: Final[dict[tuple[int, int], bool]] = {}
 
     def refresh(self, cluster: Cluster, node_id: NodeId) -> None:
-        """Look at one node again."""
+        """Look at one node again. Nodes come here in the order of their first registration, as the cluster holds them."""
+        if node_id not in self.index:
+            self.index[node_id] = len(self.nodes)
+            self.nodes.append(node_id)
         self._forget(node_id)
         node = cluster.nodes[node_id]
         self.version += 1
@@ -43,7 +58,7 @@ class Capacity:
     def _forget(self, node_id: NodeId) -> None:
         old = self.whole.pop(node_id, None)
         if old is not None:
-            del self.by_free[len(old)][node_id]
+            self.by_free[len(old)] ^= 1 << self.index[node_id]
         self.shared.pop(node_id, None)
 
     def _index(self, cluster: Cluster, node: Node) -> None:
@@ -55,7 +70,7 @@ class Capacity:
             elif held < WHOLE_GPU:
                 shared[view.gpu.uuid] = WHOLE_GPU - held
         self.whole[node.node_id] = free
-        self.by_free[len(free)][node.node_id] = None
+        self.by_free[len(free)] |= 1 << self.index[node.node_id]
         if shared:
             self.shared[node.node_id] = shared
 

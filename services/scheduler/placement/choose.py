@@ -1,15 +1,15 @@
 """Choose nodes and devices for one attempt, or none: a gang is placed whole or not at all.
 
 Pure. Best fit: a node with the fewest free devices that serves, so that whole nodes stay whole; a share goes to the
-device with the least free share that serves. Ties go to the node that has been at its level longest, which is the
-same for every reader of the log.
+device with the least free share that serves. Ties go to the node that registered first, which is the same for every
+reader of the log, wherever it began to read.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuHold, GpuId, JobSpec, NodeId
-from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.capacity import Capacity, bits
 
 Choice = list[tuple[NodeId, tuple[GpuHold, ...]]]
 
@@ -45,7 +45,8 @@ def _offers(capacity: Capacity, spec: JobSpec) -> Iterator[tuple[NodeId, tuple[G
 
 def _whole_offers(capacity: Capacity, gpus: int) -> Iterator[tuple[NodeId, tuple[GpuHold, ...]]]:
     for level in range(gpus, GPUS_PER_NODE_MAX + 1):
-        for node_id in capacity.by_free[level]:
+        for index in bits(capacity.by_free[level]):
+            node_id = capacity.nodes[index]
             yield node_id, tuple(GpuHold(uuid) for uuid in capacity.whole[node_id][:gpus])
 
 
@@ -56,7 +57,8 @@ def _shared_offers(capacity: Capacity, gpus: int, share: int) -> Iterator[tuple[
         yield node_id, tuple(GpuHold(uuid, share) for _, uuid in free)
     served = {node_id: None for _, node_id in partly}
     for level in range(GPUS_PER_NODE_MAX + 1):
-        for node_id in capacity.by_free[level]:
+        for index in bits(capacity.by_free[level]):
+            node_id = capacity.nodes[index]
             if node_id not in served and (holds := _mixed(capacity, node_id, gpus, share)):
                 yield node_id, holds
 

@@ -54,12 +54,12 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
     """What the scheduler derives, without the order in which it came to be."""
     capacity = state.capacity
     return {
-        "buckets": {name: sorted(jobs) for name, jobs in state.buckets.items()},
+        "buckets": state.bucket_of,
         "waiting": {job_id: shape for job_id, (_, shape) in state.queue.waiting.items()},
         "whole": {node_id: sorted(gpus) for node_id, gpus in capacity.whole.items()},
         "shared": capacity.shared,
         "sizes": capacity.sizes,
-        "returning": sorted(state.returning),
+        "returning": state.returning,
         "ports": {address: ports for address, ports in state.ports.items() if ports},
     }
 
