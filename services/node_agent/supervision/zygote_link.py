@@ -21,6 +21,8 @@ RESPAWN_FIRST_S = 0.02
 RESPAWN_MAX_S = 2.0
 SEND_BUFFER_BYTES = 4 * 1024 * 1024
 EXIT_WAIT_S = 5.0
+# Without site: it starts in half the time, and what it forks shares fewer pages with it.
+INTERPRETER_FLAGS = ["-I", "-S", "-X", "utf8"]
 # Symbols are resolved once, in the zygote, and not again in every process that it forks. Jobs bring their own environment.
 ZYGOTE_ENVIRONMENT = {"LD_BIND_NOW": "1", "MALLOC_ARENA_MAX": "1"}
 
@@ -121,6 +123,6 @@ class ZygoteLink:
 
 def _run_zygote(descriptor: int, log_path: str) -> "subprocess.Popen[bytes]":
     """Not waited for, and vfork(2) underneath: it costs the loop a millisecond."""
-    line = [sys.executable, "-I", "-S", "-X", "utf8", os.path.abspath(zygote.__file__)]
+    line = [sys.executable, *INTERPRETER_FLAGS, os.path.abspath(zygote.__file__)]
     with open(log_path, "ab") as log:
         return subprocess.Popen(line, stdin=descriptor, stdout=log, stderr=log, env=ZYGOTE_ENVIRONMENT, start_new_session=True)  # nosec B603
