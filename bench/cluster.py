@@ -1,7 +1,7 @@
 """A real cluster for a benchmark: nats-server (one, or three as a Raft group), the four services and the agents, as processes on loopback.
 
 The same commands and environments as `muster up` gives them, without its watching. `cpu_s` reads what each process and
-its waited-for children have used, from /proc.
+its children have used, from /proc.
 """
 
 import asyncio
@@ -50,19 +50,22 @@ class Cluster:
         self.processes = processes
 
     def cpu_s(self) -> dict[str, float]:
-        """Processor seconds by kind of process so far; `jobs` are the agents' zygotes with all that they have started and waited for."""
+        """Processor seconds by kind of process so far; `jobs` are the agents' zygotes with all that they have started."""
         used: dict[str, float] = {}
         for name, process in self.processes.items():
             kind = name.split("-")[0]
             used[kind] = used.get(kind, 0.0) + cpu_of(process.pid, children=kind == "nats")
             for child in children_of(process.pid):
-                used["jobs"] = used.get("jobs", 0.0) + cpu_of(child, children=True)
+                used["jobs"] = used.get("jobs", 0.0) + sum(cpu_of(pid, children=True) for pid in (child, *children_of(child)))
         return used
 
 
 def cpu_of(pid: int, children: bool) -> float:
-    """User and system seconds of a process, and of its ended children if asked."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    """User and system seconds of a process, and of its ended children if asked; none of one that has ended itself."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
     return sum(int(field) for field in fields[11 : 15 if children else 13]) / TICKS
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from services.node_agent.supervision import output
+from services.node_agent.supervision import output, processes
 from services.node_agent.supervision.lease import Lease, boottime_ns
 from services.node_agent.supervision.supervisors import Key, LaunchRequest, Supervisors
 
@@ -65,10 +65,16 @@ class Bench:
         return PARALLEL / (time.monotonic() - began)
 
     def zygote_cpu_ms(self) -> float:
-        """The zygote, and every supervisor and job that it has waited for."""
-        with open(f"/proc/{self.supervisors._zygote.pid}/stat") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return sum(map(int, fields[11:15])) * 1000 / TICKS
+        """The zygote, its supervisors, and every supervisor and job that was waited for."""
+        zygote = self.supervisors._zygote.pid
+        return sum(map(cpu_ms, (zygote, *processes.children(zygote))))
+
+
+def cpu_ms(pid: int) -> float:
+    """With its ended children's."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:15])) * 1000 / TICKS
 
 
 def show(figure: str, value: float, unit: str, n: int) -> None:

@@ -1,4 +1,4 @@
-"""Forks the job's main process and holds it at a gate until its supervisor may let it go.
+"""Forks the job's main process, and waits a moment for its exec.
 
 The child dies with its supervisor (PR_SET_PDEATHSIG), has its own session, and starts with default signal dispositions and an empty
 mask whatever its ancestors ignored. A failure before exec comes back through a pipe that a successful exec closes.
@@ -6,6 +6,7 @@ mask whatever its ancestors ignored. A failure before exec comes back through a 
 
 import errno
 import os
+import select
 import signal
 import struct
 from typing import NamedTuple, NoReturn
@@ -16,17 +17,18 @@ from services.node_agent.supervision.processes import PR_SET_PDEATHSIG, prctl
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 FAILURE = struct.Struct("<BI")
 STAGE_SETUP, STAGE_WORKDIR, STAGE_EXEC = 0, 1, 2
+# As long as the child shares its parent's memory, whatever the parent touches is copied. Bounded: an exec may hang on a dead file system.
+EXEC_WAIT_MS = 50
 EXIT_WORKDIR, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND = 125, 126, 127
 
 
 class Child(NamedTuple):
-    """The supervisor's ends. `stdin` is -1 without a pipe. One byte to `gate` lets the child go; closing it ends the child."""
+    """The supervisor's ends. `stdin` is -1 without a pipe. `status` is at its end once exec has succeeded."""
 
     pid: int
     stdout: int
     stderr: int
     stdin: int
-    gate: int
     status: int
 
 
@@ -34,28 +36,30 @@ class _Ends(NamedTuple):
     stdin: int
     stdout: int
     stderr: int
-    gate: int
     status: int
 
 
 def fork_child(order: Order) -> Child:
-    """Raises OSError when the machine has no room for another process. The ends that are read are non-blocking."""
+    """To be called by whoever has claimed the attempt: the child executes at once. Raises OSError when the machine has no room for
+    another process. The ends that are read are non-blocking."""
     stdout_read, stdout_write = os.pipe2(os.O_CLOEXEC)
     stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
-    gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
     status_read, status_write = os.pipe2(os.O_CLOEXEC)
     stdin_read, stdin_write = os.pipe2(os.O_CLOEXEC) if order["stdin"] else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
-    ours = [stdout_read, stderr_read, status_read, gate_write, *([stdin_write] if order["stdin"] else [])]
-    ends = _Ends(stdin_read, stdout_write, stderr_write, gate_read, status_write)
+    ours = [stdout_read, stderr_read, status_read, *([stdin_write] if order["stdin"] else [])]
+    ends = _Ends(stdin_read, stdout_write, stderr_write, status_write)
     supervisor_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(order, ends, gate_write, supervisor_pid)
+        _become(order, ends, supervisor_pid)
     for descriptor in ends:
         os.close(descriptor)
     for descriptor in ours:
         os.set_blocking(descriptor, False)
-    return Child(pid, stdout_read, stderr_read, stdin_write, gate_write, status_read)
+    waiting = select.poll()
+    waiting.register(status_read, select.POLLIN)
+    waiting.poll(EXEC_WAIT_MS)
+    return Child(pid, stdout_read, stderr_read, stdin_write, status_read)
 
 
 def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
@@ -75,27 +79,25 @@ def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
     return EXIT_NOT_FOUND, f"the command {name} was not found{where}"
 
 
-def _become(order: Order, ends: _Ends, gate_write: int, supervisor_pid: int) -> NoReturn:
+def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
     """Never returns to the supervisor's code, whatever happens."""
     stage = STAGE_SETUP
     try:
-        _set_up(ends, gate_write, supervisor_pid)
-        if os.read(ends.gate, 1):
-            stage = STAGE_WORKDIR
-            os.chdir(order["workdir"])
-            stage = STAGE_EXEC
-            _execute(order["argv"], order["env"])
+        _set_up(ends, supervisor_pid)
+        stage = STAGE_WORKDIR
+        os.chdir(order["workdir"])
+        stage = STAGE_EXEC
+        _execute(order["argv"], order["env"])
     except OSError as error:
         os.write(ends.status, FAILURE.pack(stage, error.errno or errno.EINVAL))
     finally:
         os._exit(EXIT_NOT_FOUND)
 
 
-def _set_up(ends: _Ends, gate_write: int, supervisor_pid: int) -> None:
+def _set_up(ends: _Ends, supervisor_pid: int) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:  # it died before the line above took effect
         os._exit(EXIT_NOT_FOUND)
-    os.close(gate_write)  # or the gate would not open when the supervisor dies
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may be stopped before exec, which resets the other handlers
     os.dup2(ends.stdin, 0)

@@ -17,7 +17,7 @@ class NotListening(Exception):
 
 async def ask(job_dir: str, request: dict[str, Any], timeout_s: float | None) -> dict[str, Any] | None:
     """The reply, or None when the supervisor ended over it or did not answer in time. Raises Refused for a bad request."""
-    body = json.dumps(request).encode() + b"\n"
+    body = json.dumps({"job": os.path.basename(job_dir), **request}).encode() + b"\n"
     try:
         async with asyncio.timeout(timeout_s):
             line = await _exchange(job_dir, body)

@@ -41,7 +41,7 @@ def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
     """Blocks until nothing is left, ten seconds at most. The caller has made sure that the supervisor is dead."""
     left = _sweep(job_dir, identity)
     record = records.unexecuted(identity, SUPERVISOR_LOST, _explain(job_dir), time.time_ns())
-    record["executed"] = identity["job_pid"] > 0
+    record["executed"] = identity["pid"] > 0  # it may have been
     record["leftovers"] = [Leftover(pid=pid, command=processes.command(pid)) for pid in left]
     record["clean"] = not left
     record["duration_ns"] = max(0, record["ended_ns"] - record["started_ns"])

@@ -29,10 +29,13 @@ class PollLoop:
         self._callbacks.pop(descriptor, None)
         self._poll.unregister(descriptor)
 
-    def run_once(self, timeout_ns: int | None) -> None:
-        """None: until something happens. Rounded up to whole milliseconds, so that a deadline has passed on return."""
+    def run_once(self, timeout_ns: int | None) -> bool:
+        """Whether anything happened in time (None: for ever). Rounded up to whole milliseconds, so that a deadline has passed on
+        return."""
         timeout_ms = None if timeout_ns is None else max(0, -(-timeout_ns // NS_PER_MS))
-        for descriptor, _ in self._poll.poll(timeout_ms):
+        ready = self._poll.poll(timeout_ms)
+        for descriptor, _ in ready:
             callback = self._callbacks.get(descriptor)
             if callback is not None:  # an earlier callback of this round may have let it go
                 callback()
+        return bool(ready)

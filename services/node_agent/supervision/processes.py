@@ -45,13 +45,13 @@ def prctl(option: int, value: int) -> None:
 @functools.cache
 def boot_id() -> str:
     """Names this boot of the machine. Read once; the zygote does it before any fork."""
-    return _read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
+    return read("/proc/sys/kernel/random/boot_id", MAX_STAT_BYTES).decode().strip()
 
 
 def process(pid: int) -> Process | None:
     """None when there is no such process. A zombie is there, in state Z."""
     try:
-        raw = _read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
+        raw = read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
     except GONE:
         return None
     fields = raw[raw.rindex(b")") + 2 :].split()
@@ -73,7 +73,7 @@ def children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _read(f"/proc/{pid}/task/{thread}/children", MAX_READ_BYTES).split())
+            found += map(int, read(f"/proc/{pid}/task/{thread}/children", MAX_READ_BYTES).split())
     except GONE:
         return found if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _children_by_scan(pid)
     return found
@@ -93,8 +93,8 @@ def descendants(pid: int) -> list[int]:
 def command(pid: int) -> str:
     """The command line for people, cut to MAX_COMMAND_CHARS; its short name in brackets when it has none."""
     try:
-        line = _read(f"/proc/{pid}/cmdline", MAX_STAT_BYTES).replace(b"\0", b" ").strip()
-        name = line or b"[" + _read(f"/proc/{pid}/comm", MAX_STAT_BYTES).strip() + b"]"
+        line = read(f"/proc/{pid}/cmdline", MAX_STAT_BYTES).replace(b"\0", b" ").strip()
+        name = line or b"[" + read(f"/proc/{pid}/comm", MAX_STAT_BYTES).strip() + b"]"
     except GONE:
         return ""
     return name.decode(errors="replace")[:MAX_COMMAND_CHARS]
@@ -103,7 +103,7 @@ def command(pid: int) -> str:
 def environment_holds(pid: int, wanted: Iterable[bytes]) -> bool:
     """Whether the process was started with all of these NAME=value pairs. One whose environment may not be read holds none."""
     try:
-        pairs = set(_read(f"/proc/{pid}/environ", MAX_READ_BYTES).split(b"\0"))
+        pairs = set(read(f"/proc/{pid}/environ", MAX_READ_BYTES).split(b"\0"))
     except OSError:
         return False
     return all(pair in pairs for pair in wanted)
@@ -149,8 +149,8 @@ def _children_by_scan(pid: int) -> list[int]:
     return [other.pid for other in found if other is not None and other.parent == pid]
 
 
-def _read(path: str, limit: int) -> bytes:
-    """Small reads: a large buffer would cost every caller fresh pages."""
+def read(path: str, limit: int) -> bytes:
+    """The beginning of a small file of /proc. Small reads: a large buffer would cost every caller fresh pages."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = part = os.read(descriptor, min(limit, READ_BYTES))

@@ -1,8 +1,9 @@
 """The files of a job directory, except its output: who may start it, who watches it, how it ended.
 
-`order.json` is the marker (renamed `done.json` once forgotten): a (job, attempt) with a marker is never started again.
-Its second line, the identity, is appended once, under a lock: exactly one supervisor, or the agent that gives the start up, wins it;
-nothing is executed before. `exit.json` is allocated before the start and written in place, so that the end can be recorded on a full disk.
+`order.json` is the marker (renamed `done.json` once forgotten): a (job, attempt) with a marker is never started again. Its second
+line, the identity, is appended once, under a lock: exactly one supervisor, or the agent that gives the start up, wins it; nothing is
+executed before. The winner appends a third, its child, once that is forked. `exit.json` is allocated before the start and written in
+place, so that the end can be recorded on a full disk.
 There are no more files, because ext4 searches long for a free inode where many were deleted within the last minutes.
 """
 
@@ -25,7 +26,8 @@ MAX_MARKER_BYTES = 64 * 1024
 
 
 class Identity(TypedDict):
-    """Who supervises, and whom. `pid` 0: the agent gave the start up, and nothing may run. `control` is what `control.py` listens on."""
+    """Who supervises, and whom. `pid` 0: the agent gave the start up, and nothing may run. `job_pid` 0: not forked yet, or nobody
+    had the time to say. `control` is what `control.py` listens on."""
 
     job_id: str
     attempt: int
@@ -159,10 +161,21 @@ def claim(job_dir: str, identity: Identity) -> bool:
     return True
 
 
+def add_child(job_dir: str, job_pid: int, job_start_ticks: int) -> None:
+    """By the supervisor that has claimed the attempt. Raises OSError when there is no room: then only `status` knows."""
+    marker = os.open(f"{job_dir}/{MARKER}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        os.write(marker, b"\n" + json.dumps({"job_pid": job_pid, "job_start_ticks": job_start_ticks}).encode())
+    finally:
+        os.close(marker)
+
+
 def read_identity(job_dir: str) -> Identity | None:
     """None while no supervisor has claimed the attempt, or when a power cut tore the file."""
-    found = _parse(_read(f"{job_dir}/{MARKER}").partition(b"\n")[2])
-    return None if found is None else Identity(**found)  # type: ignore[typeddict-item]
+    _, _, claimed = _read(f"{job_dir}/{MARKER}").partition(b"\n")
+    identity, _, child = claimed.partition(b"\n")
+    found = _parse(identity)
+    return None if found is None else Identity(**{**found, **(_parse(child) or {})})  # type: ignore[typeddict-item]
 
 
 def sync_folder(path: str) -> None:

@@ -2,7 +2,8 @@
 
 {"op": "stop", "signal": 15, "grace_s": 10.0}; {"op": "signal", "signal": n}; {"op": "status"};
 {"op": "stdin", "offset": n, "data": base64, "eof": bool}, whose reply waits until all of the data was taken.
-A bad request raises ValueError, which the caller sends back as {"error": text}.
+A bad request, or one for another "job" (a supervisor serves one after the other), raises ValueError, which the caller sends back
+as {"error": text}.
 """
 
 import binascii
@@ -12,6 +13,7 @@ from typing import Any
 
 from services.node_agent.supervision.ending import Ending
 from services.node_agent.supervision.processes import boottime_ns
+from services.node_agent.supervision.records import Identity
 from services.node_agent.supervision.stdin_feed import StdinFeed
 
 NS_PER_S = 1_000_000_000
@@ -24,13 +26,16 @@ Request = dict[str, Any]
 class Requests:
     """`status` gives what a status request is answered with."""
 
-    def __init__(self, ending: Ending, feed: StdinFeed, status: Callable[[], Request]) -> None:
+    def __init__(self, identity: Identity, ending: Ending, feed: StdinFeed, status: Callable[[], Request]) -> None:
+        self._job = f"{identity['job_id']}.{identity['attempt']}"
         self._ending = ending
         self._feed = feed
         self._status = status
 
     def answer(self, request: Request) -> Request | None:
         """None: not yet, ask again. Raises ValueError for a bad request."""
+        if request.get("job", self._job) != self._job:
+            raise ValueError(f"this supervisor serves {self._job} now")
         match request.get("op"):
             case "stop":
                 return self._stop(request)

@@ -1,7 +1,8 @@
-"""The supervisor of one job: starts it, keeps its output, ends it, and records the end before it tells anyone.
+"""The supervision of one attempt: starts the job, keeps its output, ends it, and records the end before it tells anyone.
 
-It needs nobody alive, neither agent nor zygote. It is the subreaper of everything that the job leaves behind; when it dies, the
-job's main process dies with it (PR_SET_PDEATHSIG), and the agent sweeps the rest (`lost.py`). How a job is ended is `ending.py`.
+The process that runs this (`serving.py`) needs nobody alive, neither agent nor zygote. It is the subreaper of everything that the job
+leaves behind; when it dies, the job's main process dies with it (PR_SET_PDEATHSIG), and the agent sweeps the rest (`lost.py`). How a
+job is ended is `ending.py`.
 Tests: tests/integration/test_supervision_*.py.
 """
 
@@ -12,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from services.node_agent.supervision import child, lease, processes, records
 from services.node_agent.supervision.control import Control
@@ -26,66 +27,61 @@ from services.node_agent.supervision.stdin_feed import StdinFeed
 
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
-CRASHED = 70
+TELL_WAIT_S = 0.5
 
 
-def supervise(order: Order) -> NoReturn:
-    """The whole life of the forked process. A bug of its own is written down, and ends the job. The job's process is forked first:
-    every page that was touched before a fork is copied twice."""
-    status = CRASHED
-    try:
-        job = child.fork_child(order)
-        _enter(order["job_dir"])
-        _run(order, job)
-        status = 0
-    except BaseException:
-        import traceback  # only here: what the zygote imports, every fork pays for
-
-        with contextlib.suppress(OSError), open(f"{order['job_dir']}/{records.CRASH}", "a") as file:
-            traceback.print_exc(file=file)
-    finally:
-        if status:
-            processes.kill_below(os.getpid())
-        os._exit(status)
+def supervise(order: Order) -> bool:
+    """One attempt, from its claim to its record. True when nothing of it is left and its end was told, so that another may follow."""
+    os.chdir(order["job_dir"])
+    return _run(order)
 
 
-def tell(agent_socket: str, message: dict[str, Any]) -> None:
-    """One datagram that nobody need receive. The folder is opened first: a socket's address has room for 107 bytes only."""
+def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> bool:
+    """One datagram; whether it lies before a living agent. The agent's queue holds few: `wait_s` is how long one may wait for room.
+    The folder is opened first: a socket's address has room for 107 bytes only."""
     folder, _, name = agent_socket.rpartition("/")
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
-        descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        descriptor = -1
         try:
-            sender.sendto(json.dumps(message).encode(), f"/proc/self/fd/{descriptor}/{name}")
+            descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            sender.connect(f"/proc/self/fd/{descriptor}/{name}")
+            sender.settimeout(wait_s)
+            sender.send(json.dumps(message).encode())
+        except OSError:
+            return False
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
+    return True
 
 
-def _enter(job_dir: str) -> None:
-    """Leaves the zygote behind: its session, its socket on descriptor 0, its directory."""
+def enter() -> None:
+    """Leaves the zygote behind: its session, its socket on descriptor 0."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)
     os.close(null)
-    os.chdir(job_dir)
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _run(order: Order, job: child.Child) -> None:
+def _run(order: Order) -> bool:
+    """The attempt is claimed before anything is forked, so what is forked may execute."""
     deadline = _map_lease(order)
-    if lease_is_over(deadline, processes.boottime_ns()):  # the child dies at its gate, with this process
+    if lease_is_over(deadline, processes.boottime_ns()):
         _refuse(order, LEASE_EXPIRED, None, "the node's lease had expired before the start: nothing was executed")
-        return
+        return False
     claimed = False
     try:
-        supervision = Supervision(order, job, deadline)
+        supervision = Supervision(order, deadline)
         claimed = records.claim(".", supervision.identity)
         if not claimed:
-            return
-    except OSError as error:  # no room for a descriptor or a file
+            return False
+        job = child.fork_child(order)
+    except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
         _refuse(order, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
-        return
-    supervision.run()
+        return False
+    return supervision.run(job)
 
 
 def _map_lease(order: Order) -> "memoryview[int] | None":
@@ -100,7 +96,7 @@ def _map_lease(order: Order) -> "memoryview[int] | None":
 
 def _refuse(order: Order, reason: str, exit_code: int | None, detail: str, claimed: bool = False) -> None:
     """Ends an attempt that never began, unless it belongs to someone else."""
-    identity = _identity(order, 0, "")
+    identity = _identity(order, "")
     with contextlib.suppress(OSError):
         if not claimed and not records.claim(".", identity):
             return
@@ -110,8 +106,8 @@ def _refuse(order: Order, reason: str, exit_code: int | None, detail: str, claim
     tell(order["agent_socket"], {"event": "exited", "job_id": order["job_id"], "attempt": order["attempt"]})
 
 
-def _identity(order: Order, job_pid: int, control: str) -> Identity:
-    me, job = processes.process(os.getpid()), processes.process(job_pid) if job_pid else None
+def _identity(order: Order, control: str) -> Identity:
+    me = processes.process(os.getpid())
     assert me is not None
     return Identity(
         job_id=order["job_id"],
@@ -119,8 +115,8 @@ def _identity(order: Order, job_pid: int, control: str) -> Identity:
         rank=order["rank"],
         pid=me.pid,
         start_ticks=me.start_ticks,
-        job_pid=job_pid,
-        job_start_ticks=job.start_ticks if job else 0,
+        job_pid=0,
+        job_start_ticks=0,
         boot_id=processes.boot_id(),
         started_ns=time.time_ns(),
         control=control,
@@ -128,40 +124,51 @@ def _identity(order: Order, job_pid: int, control: str) -> Identity:
 
 
 class Supervision:
-    """Made with the child forked and waiting at its gate; `run` lets it go. `executed` once exec has succeeded."""
+    """Made with all that is needed before the fork; `run` takes what was forked. `executed` once exec has succeeded."""
 
-    def __init__(self, order: Order, job: child.Child, deadline: "memoryview[int] | None") -> None:
+    def __init__(self, order: Order, deadline: "memoryview[int] | None") -> None:
         self._agent_socket = order["agent_socket"]
         self._loop = PollLoop()
         self._wakeups = self._listen_to_signals()
         self._order = order
-        self._job = job
-        self._ending = Ending(self._job.pid, deadline)
-        limit = order["output_limit_bytes"]
-        self._stdout, self._stderr = Pump(self._job.stdout, "stdout", limit), Pump(self._job.stderr, "stderr", limit)
-        self._feed = StdinFeed(self._loop, self._job.stdin, lambda: self._control.retry())
-        self._began_ns = processes.boottime_ns()
+        self._deadline = deadline
         self._main_status: int | None = None
         self._failure: tuple[int, str] | None = None
         self._childless = False
         self._executed = False
-        self._control = Control(self._loop, Requests(self._ending, self._feed, self._status).answer)
-        self.identity = _identity(order, self._job.pid, self._control.name)
+        self._control = Control(self._loop, lambda request: self._requests.answer(request))
+        self.identity = _identity(order, self._control.name)
 
-    def run(self) -> None:
-        for pump in (self._stdout, self._stderr):
-            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
-        self._loop.watch(self._job.status, READ, self._read_status)
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._job.gate, b"\n")
-        os.close(self._job.gate)
-        self._reap()  # what ended before the wake-up descriptor was there
-        now_ns = processes.boottime_ns()
+    def run(self, job: child.Child) -> bool:
+        """See `supervise`."""
+        self._begin(job)
+        now_ns = self._began_ns
         while not self._over(now_ns):
             self._loop.run_once(self._ending.sleep_ns(now_ns))
             now_ns = processes.boottime_ns()
             self._ending.enforce(now_ns)
-        self._finish()
+        return self._finish() and self._let_go()
+
+    def _begin(self, job: child.Child) -> None:
+        self._job = job
+        self._began_ns = processes.boottime_ns()
+        self._ending = Ending(job.pid, self._deadline)
+        limit = self._order["output_limit_bytes"]
+        self._stdout, self._stderr = Pump(job.stdout, "stdout", limit), Pump(job.stderr, "stderr", limit)
+        self._feed = StdinFeed(self._loop, job.stdin, self._control.retry)
+        self._requests = Requests(self.identity, self._ending, self._feed, self._status)
+        self._note_child()
+        for pump in (self._stdout, self._stderr):
+            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
+        self._loop.watch(job.status, READ, self._read_status)
+
+    def _note_child(self) -> None:
+        """It is not reaped yet, so its number is its own."""
+        found = processes.process(self._job.pid)
+        assert found is not None
+        self.identity["job_pid"], self.identity["job_start_ticks"] = found.pid, found.start_ticks
+        with contextlib.suppress(OSError):
+            records.add_child(".", found.pid, found.start_ticks)
 
     def _over(self, now_ns: int) -> bool:
         return self._childless or self._ending.given_up(now_ns)
@@ -170,8 +177,8 @@ class Supervision:
 
     def _listen_to_signals(self) -> int:
         """SIGCHLD, and SIGTERM: the machine shuts down. Their handlers came with the zygote."""
-        wakeups, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        wakeups, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._loop.watch(wakeups, READ, self._signalled)
         return wakeups
 
@@ -225,20 +232,30 @@ class Supervision:
             "stdin_next": self._feed.next_offset,
         }
 
-    def _tell(self, event: str) -> None:
-        tell(self._agent_socket, {"event": event, "job_id": self.identity["job_id"], "attempt": self.identity["attempt"]})
+    def _tell(self, event: str, wait_s: float = 0.0) -> bool:
+        message = {"event": event, "job_id": self.identity["job_id"], "attempt": self.identity["attempt"]}
+        return tell(self._agent_socket, message, wait_s)
 
     # The end.
 
-    def _finish(self) -> None:
-        """The record first; whoever hears of the end finds it on disk."""
+    def _finish(self) -> bool:
+        """The record first; whoever hears of the end finds it on disk. An agent that could not be told is told by this process's end."""
         if self._job.status >= 0:
             self._read_status()
         for pump in (self._stdout, self._stderr):
             pump.drain()
         left = [] if self._childless else processes.descendants(os.getpid())
         records.write_exit(".", self._record([Leftover(pid=pid, command=processes.command(pid)) for pid in left]))
-        self._tell("exited")
+        return self._tell("exited", TELL_WAIT_S) and not left
+
+    def _let_go(self) -> bool:
+        """Closes what is this attempt's."""
+        signal.set_wakeup_fd(-1)
+        for descriptor in (self._wakeups, self._wake):
+            os.close(descriptor)
+        self._control.close()
+        self._feed.close()
+        return True
 
     def _record(self, leftovers: list[Leftover]) -> ExitRecord:
         record = records.unexecuted(self.identity, "exited", "", self.identity["started_ns"])

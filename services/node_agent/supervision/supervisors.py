@@ -1,7 +1,8 @@
 """The agent's side: starts supervisors through the zygote, watches them, finds them again after a restart, and tells what happened.
 
 Each (job, attempt) is started at most once: a durable marker before anything is asked (`records.place_marker`). Events come from
-datagrams, and when those are lost from the supervisor's death (pidfd) and from asking. Tests: tests/integration/test_supervision_agent.py.
+datagrams; a supervisor that cannot send that of an end dies of it, which is seen too (pidfd), and a lost start is asked for.
+Tests: tests/integration/test_supervision_agent.py.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from services.node_agent.supervision.records import ExitRecord
 from services.node_agent.supervision.zygote_link import ZygoteLink, ZygoteLost
 
 AGENT_SOCKET = "agent.sock"
+ORDERS_MAX = 3
 CONNECT_TRIES = 200
 CONNECT_AGAIN_S = 0.01
 STOP_TIMEOUT_S = 5.0
@@ -71,6 +73,8 @@ class _Job:
     key: Key
     job_dir: str
     rank: int
+    order: bytes = b""
+    orders: int = 0
     pidfd: int = -1
     started: bool = False
     exited: bool = False
@@ -120,7 +124,7 @@ class Supervisors:
         "not_started". Raises AlreadyStarted, Refused (a bad request) or OSError (no room on disk); then nothing was started."""
         key = (request.job_id, request.attempt)
         job = _Job(key, self.job_dir(key), request.rank)
-        frame = self._frame(request, job.job_dir)
+        job.order = self._frame(request, job.job_dir)
         summary = {"job_id": request.job_id, "attempt": request.attempt, "rank": request.rank, "argv0": request.argv[0][:ARGV0_CHARS]}
         summary["note"] = request.note
         try:
@@ -128,8 +132,13 @@ class Supervisors:
         except FileExistsError as error:
             raise AlreadyStarted(f"{request.job_id} attempt {request.attempt} was started before: {error}") from None
         self._jobs[key] = job
+        await self._order(job)
+
+    async def _order(self, job: _Job) -> None:
+        """Also again, when the supervisor that took it died with the order unread."""
+        job.orders += 1
         try:
-            reply = await self._zygote.ask(frame)
+            reply = await self._zygote.ask(job.order)
         except ZygoteLost as error:
             reply = {"error": str(error)}
         if "error" in reply:
@@ -156,16 +165,19 @@ class Supervisors:
         """Everything of the job, now. A supervisor that does not answer is killed itself, which ends the job too."""
         job = self._job(key)
         reply = await self._ask(job, {"op": "stop", "signal": int(signal.SIGKILL), "grace_s": 0}, STOP_TIMEOUT_S)
-        if reply is None and not job.exited and job.pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
+        if reply is None:
+            self._kill_supervisor(job)
 
     def end_all(self) -> None:
         """SIGKILL to every supervisor that is left, without asking it: its job dies with it, and the rest is swept."""
         for job in self._jobs.values():
-            if not job.exited and job.pidfd >= 0:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
+            self._kill_supervisor(job)
+
+    def _kill_supervisor(self, job: _Job) -> None:
+        """Not one that has recorded this job's end: it may serve another by now."""
+        if not job.exited and job.pidfd >= 0 and records.read_exit(job.job_dir) is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
 
     async def write_stdin(self, key: Key, offset: int, data: bytes, eof: bool = False) -> tuple[int, bool]:
         """Waits until the supervisor has taken it all; the next offset wanted, and whether the input is over. Bytes sent before are
@@ -264,12 +276,17 @@ class Supervisors:
         record = records.read_exit(job.job_dir)
         if record is not None:
             self._deliver(job, record)
+        elif not job.exited and job.order and job.orders < ORDERS_MAX and records.read_identity(job.job_dir) is None:
+            self._spawn(self._order(job))
         elif not job.exited:
             self._settle(job, "its supervisor died before it could start the command; nothing was executed")
 
     def _settle(self, job: _Job, why: str) -> None:
         """In a thread, because what is left of the job may have to be killed first."""
-        task = asyncio.create_task(self._settled(job, why))
+        self._spawn(self._settled(job, why))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -302,7 +319,7 @@ class Supervisors:
     def _begin(self, job: _Job) -> None:
         identity = records.read_identity(job.job_dir)
         if not job.started and identity is not None:
-            job.started = True
+            job.started, job.order = True, b""
             self._on_event(job.key, "started", identity)
 
     def _deliver(self, job: _Job, record: ExitRecord) -> None:
@@ -310,7 +327,7 @@ class Supervisors:
             return
         if record["executed"]:
             self._begin(job)
-        job.exited = True
+        job.exited, job.order = True, b""
         self._unwatch(job)
         self._on_event(job.key, "exited", record)
 

@@ -1,7 +1,7 @@
 """The warm process that forks supervisors. The agent runs it as `python -I -S zygote.py` with a stream socket as descriptor 0.
 
-Each frame on the socket is one order (`order.py`); each gets one reply, in order. Supervisors are forked ahead (`ahead.py`), so that no
-order waits for a fork; they end with the zygote. It never dies of a bad order, and exits when the
+Each frame on the socket is one order (`order.py`); each gets one reply, in order. Supervisors are forked ahead and serve again
+(`pool.py`), so that hardly an order waits for a fork. It never dies of a bad order, and exits when the
 socket closes, that is when the agent dies; supervisors live on. While it lives it kills what a killed supervisor leaves behind,
 as the next subreaper. Tests: tests/integration/test_supervision_zygote.py.
 """
@@ -45,25 +45,27 @@ def main() -> None:
 
 class Zygote:
     def __init__(self, agent: socket.socket) -> None:
-        from services.node_agent.supervision import ahead, order, poll_loop, processes
+        from services.node_agent.supervision import order, poll_loop, pool, processes
 
         self._orders, self._processes = order, processes
-        self._ahead = ahead.Ahead(self._leave)
         self._agent = agent
         self._buffer = bytearray()
         self._skip_bytes = 0
-        self._supervisors: set[int] = set()
         self._wakeups, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._loop = poll_loop.PollLoop()
+        self._pool = pool.Pool(self._loop, self._leave)
+        self._quiet_ns = pool.QUIET_NS
         self._loop.watch(self._wakeups, poll_loop.READ, self._reap)
         self._loop.watch(agent.fileno(), poll_loop.READ, self._receive)
 
     def run(self) -> None:
         """Until the agent is gone."""
         while True:
-            self._fork_ahead()
-            self._loop.run_once(None)
+            with contextlib.suppress(OSError):  # the next order says why
+                self._pool.fill()
+            if not self._loop.run_once(self._quiet_ns):
+                self._pool.shrink()
 
     def _receive(self) -> None:
         try:
@@ -98,24 +100,17 @@ class Zygote:
     def _start(self, frame: bytes) -> dict[str, Any]:
         try:
             order = self._orders.parse(frame)
-            waiting = self._ahead.send(self._orders.framed(frame))
+            supervisor = self._pool.send(self._orders.framed(frame))
         except ValueError as error:
             return {"error": str(error)}
         except OSError as error:
             return {"error": f"no supervisor could be forked: {error}"}
-        self._supervisors.add(waiting.pid)
         return {
             "job_id": order["job_id"],
             "attempt": order["attempt"],
-            "supervisor_pid": waiting.pid,
-            "start_ticks": waiting.start_ticks,
+            "supervisor_pid": supervisor.pid,
+            "start_ticks": supervisor.start_ticks,
         }
-
-    def _fork_ahead(self) -> None:
-        """Those that wait are supervisors already: they are spared when orphans are killed."""
-        with contextlib.suppress(OSError):  # the next order says why
-            self._ahead.fill()
-        self._supervisors |= self._ahead.pids()
 
     def _reply(self, message: dict[str, Any]) -> None:
         try:
@@ -132,14 +127,12 @@ class Zygote:
     def _reap(self) -> None:
         if signal.SIGTERM in os.read(self._wakeups, READ_BYTES):
             os._exit(0)
-        ended = self._wait()
-        if ended & self._supervisors:
-            self._supervisors -= ended
-            self._ahead.forget(ended)
+        if self._wait():
             self._kill_orphans()
 
-    def _wait(self) -> set[int]:
-        ended: set[int] = set()
+    def _wait(self) -> int:
+        """How many supervisors have ended."""
+        ended = 0
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -147,15 +140,15 @@ class Zygote:
                 return ended
             if pid == 0:
                 return ended
-            ended.add(pid)
+            ended += self._pool.forget(pid)
 
     def _kill_orphans(self) -> None:
         """A supervisor that ended by itself leaves none; one that was killed leaves all of its job."""
         for _ in range(ORPHAN_SWEEPS):
-            if not self._processes.kill_below(os.getpid(), self._supervisors):
+            if not self._processes.kill_below(os.getpid(), self._pool.pids()):
                 return
             time.sleep(ORPHAN_SWEEP_S)
-            self._supervisors -= self._wait()
+            self._wait()
 
 
 def _reset_signals() -> None:
