@@ -34,7 +34,7 @@ check: $(STAMP) ## format, lint, types, security, tests with coverage
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services
 	@$(BIN)/python -m coverage erase
 	@$(BIN)/python -m tests.measured
-	@$(BIN)/python -m coverage combine -q && $(BIN)/python -m coverage report --skip-covered --fail-under=90
+	@$(BIN)/python -m coverage combine -q; $(BIN)/python -m coverage report --skip-covered --fail-under=90
 
 fix: $(STAMP) ## format and repair what the linter can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
