@@ -43,10 +43,12 @@ STREAM_FULL: Final = (10077, 10047)
 logger = logging.getLogger(__name__)
 
 
-async def connect(servers: Sequence[str], name: str, seed: bytes | None = None, tls: ssl.SSLContext | None = None) -> Client:
+async def connect(
+    servers: Sequence[str], name: str, seed: bytes | None = None, tls: ssl.SSLContext | None = None, within_s: float = CONNECT_TIMEOUT_S
+) -> Client:
     """A connection that never gives up. `seed` is the process's nkey; `name` shows in the server's own lists.
 
-    Raises Unavailable when no server answers within CONNECT_TIMEOUT_S.
+    Raises Unavailable when no server answers within `within_s`.
     """
 
     async def on_error(error: Exception) -> None:
@@ -68,7 +70,7 @@ async def connect(servers: Sequence[str], name: str, seed: bytes | None = None, 
                 error_cb=on_error,
                 **options,
             ),
-            CONNECT_TIMEOUT_S,
+            within_s,
         )
     except (NatsError, OSError, TimeoutError) as error:
         raise Unavailable(f"no NATS server answers at {', '.join(servers)} ({error}): is it up?") from error
@@ -103,12 +105,14 @@ async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
         except NotFoundError:
             pass
         except (NatsError, TimeoutError):
+            heed()
             await asyncio.sleep(0.5)
             continue
         try:
             await js.add_stream(stream_config(replicas, max_bytes))
             return
         except (NatsError, TimeoutError) as error:
+            heed()
             logger.warning("the stream cannot be made yet: %s", error)
             await asyncio.sleep(0.5)
     raise Unavailable("JetStream has no leader after 60 s: are enough of its servers up?")
@@ -261,6 +265,7 @@ class Feed:
                 await self.client.jetstream(timeout=ASK_TIMEOUT_S).add_consumer(subjects.STREAM, config=config)
                 return
             except (NatsError, TimeoutError, OSError) as error:
+                heed()
                 logger.warning("the log cannot be read yet: %s", error or "timeout")
                 await asyncio.sleep(0.25)
 

@@ -119,6 +119,10 @@ def _no_command() -> JobSpec:
 
 
 def _check(spec: JobSpec) -> None:
+    if spec.gpus == 0:
+        raise Refused(
+            "gpus: 0 is not offered yet, for only GPUs are accounted for: ask for a small part of one, for instance fraction 0.01"
+        )
     for name, low, high in _RANGES:
         check_range(name, getattr(spec, name), low, high)
     _check_command(spec)

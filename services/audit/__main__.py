@@ -1,9 +1,12 @@
 """`python -m services.audit`: the process; `... verify`: check the archive against itself and against the log."""
 
 import asyncio
+import logging
 import sys
+from typing import Final
 
 from libs.common import log_jetstream
+from libs.common.cancellation import before
 from libs.common.errors import MusterError
 from libs.common.service import run
 from libs.common.settings import Settings, read
@@ -11,33 +14,37 @@ from services.audit.service import Audit
 from services.audit.store import Store
 from services.audit.verify import render, verify
 
+# A verifier at a terminal does not wait as long for the log as a service does.
+CONNECT_S: Final = 3.0
+
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Archive every commit."""
-    client = await log_jetstream.connect(settings.servers, "audit", settings.nkey_seed)
+    client = await before(stop, log_jetstream.connect(settings.servers, "audit", settings.nkey_seed))
     await Audit(log_jetstream.JetStreamLog(client), Store(settings.audit_database)).run(stop)
     await client.close()
 
 
 async def check(settings: Settings) -> int:
     """Verify the chain; with MUSTER_NKEY_SEED_FILE or an open server also against the log. 0 = clean, 3 = something is wrong."""
-    store = Store(settings.audit_database)
+    store = Store(settings.audit_database, read_only=True)
+    store.head()  # what is no archive is said at once
+    stream = None
     try:
-        client = await log_jetstream.connect(settings.servers, "audit-verify", settings.nkey_seed)
-    except MusterError as error:
-        print(f"the log is not compared: {error}", file=sys.stderr)
-        report = await verify(store)
-    else:
+        client = await log_jetstream.connect(settings.servers, "audit-verify", settings.nkey_seed, within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
         first, _ = await log.bounds()
-        report = await verify(store, log.read(first - 1))
-        await client.close()
+        stream = log.read(first - 1)
+    except MusterError as error:
+        print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
+    report = await verify(store, stream)
     print(render(report))
     return 3 if report.findings else 0
 
 
 def verify_command() -> int:
     """The command's exit code; a fault of the world is one line."""
+    logging.basicConfig(handlers=[logging.NullHandler()])  # what the client says of its attempts is no news beside that line
     try:
         return asyncio.run(check(read()))
     except MusterError as error:

@@ -6,7 +6,9 @@ writer: a second one runs into the primary key and is Fenced. Blocking: call it 
 """
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 import sqlalchemy as sa
@@ -37,10 +39,12 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """One archive. All methods raise the typed errors of `faults.py`; `migrate` comes first."""
+    """One archive. All methods raise the typed errors of `faults.py`; `migrate` comes first. `read_only` never makes a file: an SQLite
+    archive that is not there is Refused.
+    """
 
-    def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        self._engine = _engine(url, read_only)
         self._where = self._engine.url.render_as_string(hide_password=True)
         self._head: Link | None = None
         self._head_known = False
@@ -166,23 +170,38 @@ class Store:
                 connection.execute(sa.insert(FACTS), facts)
 
 
-def _engine(url: str) -> sa.Engine:
+def _engine(url: str, read_only: bool) -> sa.Engine:
     parsed = sa.make_url(url)
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
+    if read_only and parsed.get_backend_name() == "sqlite":
+        parsed = _read_only(parsed)
     try:
         engine = sa.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
     except ModuleNotFoundError as error:
         raise Refused(f"the archive's database {parsed.drivername} needs the Python package {error.name}: install it") from error
     if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _set_pragmas)
+        sa.event.listen(engine, "connect", _set_patience if read_only else _set_pragmas)
     return engine
+
+
+def _read_only(url: sa.URL) -> sa.URL:
+    path = Path(url.database or "")
+    if not path.is_file():
+        raise Refused(f"there is no archive at {path}: set MUSTER_STATE to a cluster's state directory, or MUSTER_AUDIT_URL")
+    return url.set(database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"})
+
+
+def _set_patience(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    cursor.close()
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
     """Durable at every commit; readers never wait for the writer; a second writer waits a while before it is told."""
+    _set_patience(connection, _record)
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()

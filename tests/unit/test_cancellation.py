@@ -1,8 +1,11 @@
-"""`heed`: a task that was told to end ends, even when the await in between forgot it."""
+"""`heed`: a task that was told to end ends, even when the await in between forgot it; `before`: so does what is still opening."""
 
 import asyncio
 
-from libs.common.cancellation import heed
+import pytest
+
+from libs.common.cancellation import Stopped, before, heed
+from libs.common.errors import Unavailable
 
 
 async def _forgetful(rounds: list[int]) -> None:
@@ -26,3 +29,31 @@ async def test_a_cancellation_that_an_await_passed_over_is_heeded() -> None:
 
 async def test_without_a_cancellation_nothing_is_raised() -> None:
     heed()
+
+
+async def _slow(ended: list[str]) -> str:
+    try:
+        await asyncio.sleep(0.01 if not ended else 60)
+    finally:
+        ended.append("ended")
+    return "opened"
+
+
+async def test_what_opens_before_the_stop_is_returned() -> None:
+    assert await before(asyncio.Event(), _slow([])) == "opened"
+
+
+async def test_a_stop_ends_what_is_still_opening() -> None:
+    stop, ended = asyncio.Event(), ["begun"]
+    asyncio.get_running_loop().call_later(0.01, stop.set)
+    with pytest.raises(Stopped):
+        await before(stop, _slow(ended))
+    assert ended == ["begun", "ended"]
+
+
+async def test_a_fault_of_what_opens_is_raised() -> None:
+    async def fails() -> None:
+        raise Unavailable("no log")
+
+    with pytest.raises(Unavailable):
+        await before(asyncio.Event(), fails())

@@ -1,0 +1,60 @@
+"""The command that proves an archive changes nothing and says one line for each fault of the world."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from libs.common import subjects
+from libs.common.facts import VERSION, Commit, JobAdmitted, encode
+from libs.common.log import Entry
+from libs.common.model import JobId
+from libs.embedded.servers import free_ports
+from services.audit.store import Store
+
+
+def verify(state: Path, **more: str) -> tuple[int, str, str]:
+    """Exit code, output and complaints, where no server of the log answers."""
+    (port,) = free_ports(1)
+    environment = {"PATH": os.environ["PATH"], "MUSTER_STATE": str(state), "MUSTER_NATS": f"nats://127.0.0.1:{port}", **more}
+    line = [sys.executable, "-m", "services.audit", "verify"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def archive(folder: Path, commits: int = 3) -> Path:
+    store = Store(f"sqlite:///{folder / 'audit.db'}")
+    store.migrate()
+    facts = (JobAdmitted(job_id=JobId("j1")),)
+    store.append(
+        [Entry(n, subjects.QUOTA, encode(Commit(VERSION, VERSION, subjects.QUOTA, n, 0, n, 0, facts))) for n in range(1, commits + 1)]
+    )
+    store.close()
+    return folder
+
+
+def test_a_place_without_an_archive_is_one_line_and_stays_empty(tmp_path: Path) -> None:
+    code, out, said = verify(tmp_path)
+    assert (code, out, len(said.splitlines())) == (2, "", 1)
+    assert f"there is no archive at {tmp_path}/audit.db" in said
+    assert verify(tmp_path / "nowhere")[0] == 2
+    assert verify(tmp_path, MUSTER_AUDIT_URL=f"sqlite:///{tmp_path}/other.db")[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_is_proved_by_itself_when_the_log_is_away_and_that_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "a place"
+    folder.mkdir()
+    before = (archive(folder) / "audit.db").read_bytes()
+    code, out, said = verify(folder)
+    assert (code, len(said.splitlines())) == (0, 1)
+    assert "not compared with the log: no NATS server answers" in said
+    assert out.startswith("3 commits checked: the chain is whole")
+    assert (folder / "audit.db").read_bytes() == before
+
+
+def test_a_file_that_is_no_archive_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "audit.db").touch()
+    code, out, said = verify(tmp_path)
+    assert code == 3 and "the schema is not the archive's" in said.splitlines()[-1]
+    assert (out, (tmp_path / "audit.db").stat().st_size) == ("", 0)
