@@ -2,8 +2,8 @@
 
 Pure. docs/job-life.md is generated from these tables. An event is a fact's kind, with a qualifier where one kind
 means two things, or what the members add up to: `members.started` = none waits to start any more, `members.ended` =
-none runs any more. `next_state` raises for `decide`, before anything is appended; folds use `allows` and ignore what
-is not in the table, all by the same rule.
+none runs any more. Folds use `allows` and ignore what is not in the table, all by the same rule; a scheduler that decided
+what its own fold ignores dies of it before anything is appended (`State.apply_own`).
 """
 
 from typing import Final
@@ -71,14 +71,6 @@ MEMBER_LIFE: Final[dict[tuple[str, str], str]] = {
 
 MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
 MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)
-
-
-def next_state(state: str, event: str) -> str:
-    """The state after `event`; raises ValueError naming both when the table has no such row (a bug in a `decide`)."""
-    after = JOB_LIFE.get((state, event))
-    if after is None:
-        raise ValueError(f"a job that is {state or 'unknown'} cannot see {event}")
-    return after
 
 
 def allows(state: str, event: str) -> bool:

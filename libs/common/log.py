@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
 
 # How long a reader waits for a leader, or for the scheduler to make the stream.
@@ -72,6 +73,7 @@ async def settled_bounds(log: Log) -> tuple[int, int]:
         try:
             return await log.bounds()
         except Unavailable:
+            heed()
             await asyncio.sleep(SETTLE_PAUSE_S)
     return await log.bounds()
 

@@ -1,6 +1,6 @@
 """The one shell that runs every deciding service: replay, fetch, apply, decide, append.
 
-A service brings a pure core (`Core`: apply and decide) and what it does when a commit is acknowledged (`Voice`). The
+A service brings its pure state (`Fold`), what it decides from it, and what it does when a commit is acknowledged (`Voice`). The
 shell works ahead: it applies its own facts at once, goes on deciding while one commit is in flight, and speaks only
 when a commit is acknowledged. `run` is the only place that catches: it logs the cause and exits with the error's
 code; a supervisor starts the process again, which replays.
@@ -16,6 +16,7 @@ from typing import Final, NoReturn, Protocol
 import uvloop
 
 from libs.common import facts as f
+from libs.common.cancellation import Stopped
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.log import Entry, Log, settled_bounds
@@ -23,20 +24,18 @@ from libs.common.settings import Settings
 from libs.common.settings import read as read_settings
 from libs.common.writer import Writer
 
-# How often a core is asked although nothing happened: time limits, silence, start limits.
+# How often a service is asked although nothing happened: time limits, silence, start limits.
 TICK_S: Final = 0.1
 # One round of deciding yields to the event loop after this many groups, so that heartbeats are answered in between.
 ROUND_GROUPS_MAX: Final = 256
-# Facts decided but not yet acknowledged; past this the core waits for the log.
+# Facts decided but not yet acknowledged; past this the service waits for the log.
 AHEAD_FACTS_MAX: Final = 8_192
 
 logger = logging.getLogger(__name__)
 
 
-class Core(Protocol):
-    """A service's pure state. `decide` returns one group of facts that belong together, or none; the shell applies it
-    and asks again.
-    """
+class Fold(Protocol):
+    """A service's pure state."""
 
     @property
     def seq(self) -> int:
@@ -55,9 +54,9 @@ class Core(Protocol):
         """An own commit came back from the log: its facts are folded already."""
         ...
 
-    def decide(self, now_ns: int) -> Sequence[AnyFact]:
-        """The next facts to record, or nothing."""
-        ...
+
+# The next facts to record, at a time in nanoseconds: one group that belongs together, or none. The shell applies it and asks again.
+Decide = Callable[[int], Sequence[AnyFact]]
 
 
 class Voice(Protocol):
@@ -72,26 +71,35 @@ class Voice(Protocol):
         ...
 
 
-class Shell:
-    """One deciding service. `opening` holds the facts with which this process begins (a scheduler's term), decided
-    after the replay.
-    """
+class Silent:
+    """The voice of a service that says nothing but what it commits."""
 
-    def __init__(self, log: Log, writer: Writer, core: Core, voice: Voice) -> None:
+    def folded(self, entry: Entry, commit: Commit) -> None:
+        return
+
+    def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
+        return
+
+
+class Shell:
+    """One deciding service."""
+
+    def __init__(self, log: Log, writer: Writer, state: Fold, propose: Decide, voice: Voice) -> None:
         self.log = log
         self.writer = writer
-        self.core = core
+        self.state = state
+        self.propose = propose
         self.voice = voice
         self.ahead = 0
 
     async def replay(self) -> None:
         """Fold the log to its present end, and learn where our own subject stands. Nothing is decided yet."""
         _, target = await settled_bounds(self.log)
-        async for batch in self.log.read(self.core.seq):
+        async for batch in self.log.read(self.state.seq):
             self._fold(batch)
-            if self.core.seq >= target:
+            if self.state.seq >= target:
                 own = await self.writer.attach()
-                if self.core.seq >= own:
+                if self.state.seq >= own:
                     break
                 target = own
 
@@ -103,7 +111,7 @@ class Shell:
             tasks.create_task(self._tick(), name="ticker")
 
     async def _read(self) -> None:
-        async for batch in self.log.read(self.core.seq):
+        async for batch in self.log.read(self.state.seq):
             self._fold(batch)
             if batch:
                 self.decide()
@@ -119,21 +127,21 @@ class Shell:
             if commit.writer != entry.subject:
                 raise Corrupt(f"commit {entry.seq} on {entry.subject} says that {commit.writer} wrote it")
             if entry.subject == self.writer.subject and self.writer.owns(entry):
-                self.core.skip_own(entry.seq, entry.subject, commit)
+                self.state.skip_own(entry.seq, entry.subject, commit)
             else:
-                self.core.apply_entry(entry.seq, entry.subject, commit)
+                self.state.apply_entry(entry.seq, entry.subject, commit)
             self.voice.folded(entry, commit)
 
     def decide(self) -> None:
-        """Ask the core until it has nothing more to say, or a bound is reached (the next tick goes on)."""
+        """Ask until it has nothing more to say, or a bound is reached (the next tick goes on)."""
         for _ in range(ROUND_GROUPS_MAX):
             if self.ahead >= AHEAD_FACTS_MAX:
                 return
             now_ns = self.writer.now_ns()
-            facts = self.core.decide(now_ns)
+            facts = self.propose(now_ns)
             if not facts:
                 return
-            self.core.apply_own(facts, now_ns)
+            self.state.apply_own(facts, now_ns)
             self._record(facts)
 
     def _record(self, facts: Sequence[AnyFact]) -> None:
@@ -149,8 +157,9 @@ class Shell:
 def run(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]]) -> NoReturn:
     """A service process's whole life: settings, logging, signals, `main(settings, stop)`, one clear line and an exit code.
 
-    SIGTERM and SIGINT set `stop`; `main` then ends what it owns and returns (exit 0). A MusterError ends the process with
-    its own code, a bug with 70 and a traceback: the process that watches this one starts it again, and it replays.
+    SIGTERM and SIGINT set `stop`; `main` then ends what it owns and returns, or raises Stopped where it had not begun (exit 0). A
+    MusterError ends the process with its own code, a bug with 70 and a traceback: the process that watches this one starts it again,
+    and it replays.
     """
     try:
         settings = read_settings()
@@ -175,6 +184,8 @@ def _exit_code(name: str, error: BaseException) -> int:
     if isinstance(error, MusterError):
         logger.error("%s stops: %s", name, error)
         return error.exit_code
+    if isinstance(error, Stopped):
+        return 0
     if isinstance(error, SystemExit):
         return int(error.code or 0)
     logger.error("%s stops by a bug", name, exc_info=error)

@@ -10,6 +10,7 @@ from typing import Final
 import uvicorn
 
 from libs.common.bus_nats import NatsBus
+from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.errors import Unavailable
 from libs.common.kv_nats import KvOutputs
@@ -25,7 +26,7 @@ STOP_S: Final = 3
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until `stop`. Raises what ends a gateway (see `gateway.py`)."""
-    client = await connect(settings.servers, f"gateway-{settings.instance}", settings.nkey_seed)
+    client = await before(stop, connect(settings.servers, f"gateway-{settings.instance}", settings.nkey_seed))
     gateway = Gateway(
         JetStreamLog(client),
         NatsBus(client),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from libs.common import service
 from libs.common.bus_nats import NatsBus
+from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.errors import Refused
 from libs.common.kv_nats import KvOutputs
@@ -36,7 +37,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     )
     driver = SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
     jobs = JobDirectories(state_dir)
-    client = await connect(settings.servers, f"node-{settings.node_id}", settings.nkey_seed)
+    client = await before(stop, connect(settings.servers, f"node-{settings.node_id}", settings.nkey_seed))
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory)
     try:

@@ -15,6 +15,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.bus import Bus
+from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.kv import OutputStore, output_key
@@ -97,7 +98,8 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Adopt what lives here, register, obey; after `stop` jobs live on under their supervisors, and no fact is lost.
 
-        Raises Refused (the state directory is another agent's), Fenced (duplicate node id) or Unavailable (no log).
+        Raises Refused (the state directory is another agent's), Fenced (duplicate node id), Unavailable (no log), or Stopped (before it had
+        registered).
         """
         adopted = await self.jobs.start(self.tell)
         try:
@@ -124,14 +126,17 @@ class Agent:
     async def _serve(self, adopted: Sequence[o.Adopted], stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             self.tasks = tasks
-            self.inventory = await self.driver.inventory()
-            await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
-            await self.answers.listen()
-            await self._register(await self._first_incarnation(), adopted)
+            await before(stop, self._open(adopted))
             running = [tasks.create_task(one) for one in (self.writer.run(), self._pump(), self._heartbeats())]
             await stop.wait()
             await self._drain()
             await _end([*running, *self.children])
+
+    async def _open(self, adopted: Sequence[o.Adopted]) -> None:
+        self.inventory = await self.driver.inventory()
+        await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
+        await self.answers.listen()
+        await self._register(await self._first_incarnation(), adopted)
 
     async def _drain(self) -> None:
         """What is being launched or recorded is brought to its end, as far as that is quick; the directories hold the rest."""

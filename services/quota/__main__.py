@@ -3,6 +3,7 @@
 import asyncio
 
 from libs.common import log_jetstream
+from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.service import run
 from libs.common.settings import Settings
@@ -11,7 +12,7 @@ from services.quota.service import Quota
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Follow the log, admit and charge."""
-    client = await log_jetstream.connect(settings.servers, "quota", settings.nkey_seed)
+    client = await before(stop, log_jetstream.connect(settings.servers, "quota", settings.nkey_seed))
     await Quota(log_jetstream.JetStreamLog(client), SystemClock(), settings).run(stop)
     await client.close()
 

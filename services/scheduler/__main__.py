@@ -4,6 +4,7 @@ import asyncio
 
 from libs.common import log_jetstream
 from libs.common.bus_nats import NatsBus
+from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.kv_nats import KvLeadership, create_buckets
 from libs.common.service import run
@@ -13,9 +14,9 @@ from services.scheduler.service import Scheduler
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Make what the cluster needs (stream, buckets), then schedule."""
-    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed)
-    await log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes)
-    await create_buckets(client, settings.stream_replicas)
+    client = await before(stop, log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed))
+    await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
+    await before(stop, create_buckets(client, settings.stream_replicas))
     log = log_jetstream.JetStreamLog(client)
     await Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client)).run(stop)
     await client.close()

@@ -15,6 +15,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.bus import Bus
+from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
@@ -59,7 +60,7 @@ class WhyAsk(msgspec.Struct, frozen=True):
 
 
 class Scheduler:
-    """One scheduler process: `core` and `voice` of the shell in one. Its instance name is only for people."""
+    """One scheduler process, and the voice of its shell. Its instance name is only for people."""
 
     def __init__(self, log: Log, bus: Bus, clock: Clock, settings: Settings, leadership: Leadership) -> None:
         self.log = log
@@ -72,7 +73,7 @@ class Scheduler:
         self.leases = Leases()
         self.desired_pages = DesiredPages()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq)
-        self.shell = Shell(log, self.writer, self, self)
+        self.shell = Shell(log, self.writer, self.state, self.decide, self)
         self.silent: list[tuple[NodeId, int]] = []
         self.silence_checked = 0
         self.renewed_boot_ns = 0
@@ -80,20 +81,7 @@ class Scheduler:
         self.extended = False
         self.outgoing: asyncio.Queue[tuple[NodeId, list[Order]]] = asyncio.Queue()
 
-    # -- the shell's core ---------------------------------------------------------------------------------------
-
-    @property
-    def seq(self) -> int:
-        return self.state.seq
-
-    def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
-        self.state.apply_entry(seq, subject, commit)
-
-    def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
-        self.state.apply_own(facts, at_ns)
-
-    def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
-        self.state.skip_own(seq, subject, commit)
+    # -- what it decides ----------------------------------------------------------------------------------------
 
     def decide(self, now_ns: int) -> Sequence[AnyFact]:
         if self.stopping:
@@ -131,12 +119,11 @@ class Scheduler:
     # -- the process --------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a long lease behind."""
-        await self._stand_by(stop)
-        if stop.is_set():
-            return
-        await self.shell.replay()
-        await self._begin_term()
+        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a long lease behind.
+
+        Raises Stopped when it comes before the term has begun.
+        """
+        await before(stop, self._open())
         async with asyncio.TaskGroup() as tasks:
             serving = [
                 tasks.create_task(self.shell.serve(), name="shell"),
@@ -149,10 +136,15 @@ class Scheduler:
             for task in serving:
                 task.cancel()
 
-    async def _stand_by(self, stop: asyncio.Event) -> None:
+    async def _open(self) -> None:
+        await self._stand_by()
+        await self.shell.replay()
+        await self._begin_term()
+
+    async def _stand_by(self) -> None:
         """Wait while another scheduler answers. Silence for one term (or nobody listening at all) ends the wait."""
         deadline = self.clock.boot_ns() + self.settings.term_ms * MS
-        while not stop.is_set() and self.clock.boot_ns() < deadline:
+        while self.clock.boot_ns() < deadline:
             asked = self.clock.boot_ns()
             try:
                 await self.bus.request(subjects.ask_scheduler("alive"), b"", STANDBY_ASK_S)
@@ -176,7 +168,7 @@ class Scheduler:
         self.writer.epoch = self.state.epoch = seq
         self.renewed_boot_ns = self.writer.acked_boot_ns
         self.leases.begin(self.acked, self.clock.boot_ns())
-        logger.info("term %d began after commit %d", seq, self.seq)
+        logger.info("term %d began after commit %d", seq, self.state.seq)
 
     async def _claim(self) -> None:
         """Take the leadership key before the term begins, so that an older leader can renew no more."""

@@ -104,7 +104,7 @@ def orders_come_from_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None
 
     def hasty(self: Shell, facts: list[AnyFact]) -> None:
         self.writer.put(facts)
-        self.voice.acknowledged(self.core.seq + 1, facts)
+        self.voice.acknowledged(self.state.seq + 1, facts)
 
     patch.setattr(Shell, "_record", hasty)
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from libs.common.cancellation import Stopped
 from libs.common.errors import Corrupt, MusterError, TooNew, Unavailable
 from tests.sim.bus import SimBus
 from tests.sim.clock import SimClock
@@ -56,7 +57,7 @@ class Slot:
         if task.cancelled() or not self.process.alive:
             return
         error = cause(task.exception())
-        if error is None and self.stop.is_set():
+        if self.stop.is_set() and (error is None or isinstance(error, Stopped)):
             return
         if isinstance(error, MusterError) and not isinstance(error, Corrupt | TooNew):
             self.world.weather.tell("stood_down", f"{self.name}: {error}")
