@@ -30,7 +30,7 @@ PURE: Final = (
     *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "subjects", "messages", "snapshot")),
     *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "orders", "leases", "queue")),
     *("services/scheduler/placement/*.py", "services/scheduler/policies/*.py"),
-    *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment")),
+    *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment", "trim")),
     *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment")),
 )
 IMPURE_MODULES: Final = (*("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib", "datetime", "threading"),)

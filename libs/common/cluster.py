@@ -65,6 +65,7 @@ class Job(msgspec.Struct):
     stop_grace_ms: int = 0
     port: int = 0
     placed_seq: int = 0
+    charged: int = 0  # the last attempt that quota charged
     members: dict[NodeId, MemberView] = {}
 
     @property
@@ -125,6 +126,15 @@ class Tenant(msgspec.Struct):
     used_share_ms: int = 0
 
 
+class Charge(msgspec.Struct, frozen=True):
+    """What an ended attempt used: hundredths of a GPU times milliseconds from its placement to its end."""
+
+    job_id: JobId
+    attempt: int
+    tenant: TenantId
+    share_ms: int
+
+
 class WriterMark(msgspec.Struct, frozen=True):
     """Where a writer's subject stands: its last commit."""
 
@@ -135,7 +145,9 @@ class WriterMark(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct):
-    """Everything. `seq` is the last stream sequence folded; `epoch` the current scheduler term."""
+    """Everything. `seq` is the last stream sequence folded; `epoch` the current scheduler term; `uncharged` holds the attempts
+    that ended and that quota has not charged yet, by attempt key.
+    """
 
     seq: int = 0
     epoch: int = 0
@@ -152,6 +164,7 @@ class Cluster(msgspec.Struct):
     # The port of the last placement that was given one: the next is looked for after it, so that none is given out again at once.
     port_last: int = 0
     ended: dict[JobId, int] = {}
+    uncharged: dict[str, Charge] = {}
     writers: dict[str, WriterMark] = {}
     facts: int = 0
     ignored: int = 0

@@ -25,6 +25,10 @@ class Corrupt(MusterError):
     exit_code = 3
 
 
+class Trimmed(MusterError):
+    """The log no longer holds what a reader needs next: start the process again, it begins from a snapshot."""
+
+
 class TooNew(MusterError):
     """A record needs a newer reader (`min_reader`). Upgrade this process, then start it again."""
 

@@ -13,6 +13,7 @@ from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.model import attempt_key
 
 
 def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
@@ -91,6 +92,10 @@ def _tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
 
 def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Change:
     tenant_of(cluster, fact.tenant).used_share_ms += fact.share_ms
+    cluster.uncharged.pop(attempt_key(fact.job_id, fact.attempt), None)
+    job = cluster.jobs.get(fact.job_id)
+    if job is not None:
+        job.charged = max(job.charged, fact.attempt)
     return Change()
 
 

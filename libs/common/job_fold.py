@@ -7,7 +7,7 @@ members, so that the order in which two nodes speak does not matter.
 from libs.common import facts as f
 from libs.common import job_life, ledger
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Cluster, Job, MemberView, all_over, tenant_of
+from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, tenant_of
 from libs.common.model import JobId, Member, NodeId, attempt_key
 
 
@@ -95,6 +95,7 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
     if job is None or not job_life.allows(job.state, "job.requeued") or not all_over(job):
         return NOTHING
     nodes = tuple(job.members)
+    _note_charge(cluster, job, stamp)
     _forget_attempt(cluster, job)
     job.state = job_life.QUEUED
     job.reason = fact.reason
@@ -110,10 +111,19 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     if job is None or not job_life.allows(job.state, f"job.closed:{fact.outcome}") or not all_over(job):
         return NOTHING
     nodes = tuple(job.members)
+    _note_charge(cluster, job, stamp)
     _leave_nodes(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
     _end(cluster, job, fact.outcome, stamp)
     return Change((fact.job_id,), nodes)
+
+
+def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
+    """An attempt that was placed is over: quota owes it a charge."""
+    if job.members and job.charged < job.attempt:
+        share = sum(wish.share for member in job.members.values() for wish in member.gpus)
+        used = share * max(0, stamp.at_ns - job.placed_ns) // 1_000_000
+        cluster.uncharged[attempt_key(job.job_id, job.attempt)] = Charge(job.job_id, job.attempt, job.tenant, used)
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:

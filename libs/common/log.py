@@ -8,7 +8,7 @@ itself.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -52,17 +52,45 @@ class Log(Protocol):
         ...
 
     async def get(self, seq: int) -> Entry | None:
-        """One entry by sequence; None when it was trimmed or not yet written."""
+        """One entry by sequence; None when it was trimmed or is not yet written."""
         ...
 
     async def bounds(self) -> tuple[int, int]:
-        """(first, last) sequence of the stream; (1, 0) when it is empty."""
+        """(first, last) sequence of the stream; (1, 0) when it is empty. Of a trimmed log `first` may be some subject's last
+        commit, which stays, with a gap behind it.
+        """
         ...
 
     def read(self, after: int) -> AsyncIterator[list[Entry]]:
         """Batches of consecutive entries from `after` + 1 on, for ever; an empty batch means: caught up, nothing new for a while.
 
-        Raises errors.Corrupt on a gap (a trimmed head included: load a snapshot first).
+        Raises errors.Trimmed when the next entry is not there any more (load a snapshot first), errors.Corrupt when the log
+        ends before `after`.
+        """
+        ...
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """How much the stream holds: the last sequence ever given, the commits and bytes still there, its bound (0: none)."""
+
+    last: int
+    commits: int
+    bytes: int
+    bytes_max: int
+
+
+class TrimmableLog(Log, Protocol):
+    """The trimmer's way to the log: only its identity may purge (`libs/embedded/permissions.py`)."""
+
+    async def extent(self) -> Extent:
+        """Raises Unavailable."""
+        ...
+
+    async def purge(self, keep: Mapping[str, int]) -> None:
+        """Remove, of each subject named, all that lies before the sequence given; that entry stays.
+
+        So each subject's last commit is always there: its sequence is the fence, and its number the writer's place. May be
+        done in part and then repeated. Raises Unavailable.
         """
         ...
 

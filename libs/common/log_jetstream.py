@@ -10,23 +10,25 @@ surprise), and every outcome that is not a plain yes or no is AppendUnknown.
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import APIError, NotFoundError
 
 from libs.common import subjects
 from libs.common.cancellation import heed
-from libs.common.errors import Corrupt, Unavailable
-from libs.common.log import AppendRefused, AppendUnknown, Entry, message_id, settled_bounds
+from libs.common.errors import Corrupt, Trimmed, Unavailable
+from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent, message_id, settled_bounds
 
 APPEND_TIMEOUT_S: Final = 2.0
 ASK_TIMEOUT_S: Final = 2.0
+# The server answers when it has removed everything.
+PURGE_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
 BATCH_MAX: Final = 1_000
 IDLE_S: Final = 0.5
@@ -187,12 +189,30 @@ class JetStreamLog:
         return Entry(int(raw.seq or 0), str(raw.subject), raw.data or b"")
 
     async def bounds(self) -> tuple[int, int]:
+        state = (await self._info()).state
+        return int(state.first_seq or 1), int(state.last_seq)
+
+    async def extent(self) -> Extent:
+        info = await self._info()
+        return Extent(int(info.state.last_seq), int(info.state.messages), int(info.state.bytes), max(0, info.config.max_bytes or 0))
+
+    async def _info(self) -> StreamInfo:
         try:
             info = await self.js.stream_info(subjects.STREAM)
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(f"the log does not answer ({error or 'timeout'}): are its servers up?") from error
         heed()
-        return int(info.state.first_seq or 1), int(info.state.last_seq)
+        return info
+
+    async def purge(self, keep: Mapping[str, int]) -> None:
+        """One request a subject: the stream's store is locked only as long as each takes (5 us a message)."""
+        js = self.client.jetstream(timeout=PURGE_TIMEOUT_S)
+        for subject, seq in keep.items():
+            try:
+                await js.purge_stream(subjects.STREAM, seq=seq, subject=subject)
+            except (NatsError, TimeoutError, OSError) as error:
+                raise Unavailable(f"the log was not trimmed on {subject} ({error or 'timeout'}): may this key purge?") from error
+            heed()
 
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
         """A push subscription, made anew from the last good sequence whenever it falls silent, breaks, or skips."""
@@ -200,12 +220,27 @@ class JetStreamLog:
         if after > last:
             raise Corrupt(f"the log ends at {last}, before {after}: it was lost or restored; see docs/howto/restore.md")
         if after + 1 < first:
-            raise Corrupt(f"the log begins at {first}, after {after + 1}: start from a snapshot")
+            raise _trimmed(after + 1)
         while True:
             feed = Feed(self.client, after)
             async for batch in feed.batches():
                 after += len(batch)
                 yield batch
+            if feed.broken:
+                await self._refuse_gap(after + 1)
+
+    async def _refuse_gap(self, seq: int) -> None:
+        """What was skipped may have been lost on its way, or is not there any more."""
+        try:
+            found = await self.get(seq)
+        except Unavailable:
+            return
+        if found is None:
+            raise _trimmed(seq)
+
+
+def _trimmed(seq: int) -> Trimmed:
+    return Trimmed(f"the log no longer holds commit {seq}: start from a snapshot; see docs/howto/trim.md")
 
 
 class Feed:
@@ -235,6 +270,8 @@ class Feed:
                     await self._growth()
                 batch, self.waiting = self.waiting[:BATCH_MAX], self.waiting[BATCH_MAX:]
                 yield batch
+            if self.waiting:
+                yield self.waiting  # what came before the skip is good
         finally:
             await _quietly(subscription.unsubscribe())
 

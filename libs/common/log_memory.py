@@ -5,20 +5,24 @@ tests/contract holds this and `log_jetstream.JetStreamLog` to one suite.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
-from libs.common.errors import Corrupt
-from libs.common.log import AppendRefused, Entry, message_id
+from libs.common.errors import Corrupt, Trimmed
+from libs.common.log import AppendRefused, Entry, Extent, message_id
 
 BATCH_MAX: Final = 512
 
 
 class MemoryStream:
-    """Entries in order, the last sequence per subject, and the ids that were seen."""
+    """Entries in order, the last sequence per subject, and the ids that were seen.
+
+    `entries` is the record of all that was ever stored, for those who check; readers get only what was not purged.
+    """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.purged: set[int] = set()
         self.last_by_subject: dict[str, Entry] = {}
         self.ids: dict[str, int] = {}
         self.grown = asyncio.Event()
@@ -39,6 +43,29 @@ class MemoryStream:
         self.grown = asyncio.Event()
         return entry.seq
 
+    def at(self, seq: int) -> Entry | None:
+        """One entry, unless it was purged or is not yet there."""
+        return self.entries[seq - 1] if 0 < seq <= len(self.entries) and seq not in self.purged else None
+
+    def bounds(self) -> tuple[int, int]:
+        last = len(self.entries)
+        return next((entry.seq for entry in self.entries if entry.seq not in self.purged), last + 1), last
+
+    def following(self, after: int, limit: int) -> list[Entry]:
+        """Consecutive entries, as far as nothing is missing. Raises Trimmed when the first of them is."""
+        if after + 1 in self.purged:
+            raise Trimmed(f"the log no longer holds commit {after + 1}: start from a snapshot; see docs/howto/trim.md")
+        found = self.entries[after : after + limit]
+        missing = next((place for place, entry in enumerate(found) if entry.seq in self.purged), len(found))
+        return found[:missing]
+
+    def extent(self) -> Extent:
+        held = [entry for entry in self.entries if entry.seq not in self.purged]
+        return Extent(len(self.entries), len(held), sum(len(entry.data) for entry in held), 0)
+
+    def purge(self, keep: Mapping[str, int]) -> None:
+        self.purged.update(entry.seq for entry in self.entries if entry.seq < keep.get(entry.subject, 0))
+
 
 class MemoryLog:
     """See `log.Log`."""
@@ -54,16 +81,22 @@ class MemoryLog:
         return self.stream.last_by_subject.get(subject)
 
     async def get(self, seq: int) -> Entry | None:
-        return self.stream.entries[seq - 1] if 0 < seq <= len(self.stream.entries) else None
+        return self.stream.at(seq)
 
     async def bounds(self) -> tuple[int, int]:
-        return 1, len(self.stream.entries)
+        return self.stream.bounds()
+
+    async def extent(self) -> Extent:
+        return self.stream.extent()
+
+    async def purge(self, keep: Mapping[str, int]) -> None:
+        self.stream.purge(keep)
 
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
         if after > len(self.stream.entries):
             raise Corrupt(f"the log ends at {len(self.stream.entries)}, before {after}: it was lost or restored")
         while True:
-            batch = self.stream.entries[after : after + BATCH_MAX]
+            batch = self.stream.following(after, BATCH_MAX)
             after += len(batch)
             yield batch
             if after == len(self.stream.entries):

@@ -1,6 +1,6 @@
 """What the gateway asks of JetStream beside the log: the bucket of snapshots, and how full the log's stream is.
 
-nats-py is used here as in `log_jetstream.py`. The twin of the bucket is `services/api_gateway/views/snapshots.MemorySnapshots`.
+nats-py is used here as in `log_jetstream.py`. The twin of the bucket is `snapshot_store.MemorySnapshots`.
 """
 
 from typing import Final

@@ -35,6 +35,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_port: int = 8080
     api_keys_file: str = ""
     audit_url: str = ""
+    audit_begin: int = 1
+    trimmer_seed_file: str = ""
+    trim_keep_commits: int = 100_000
+    trim_keep_hours: int = 72
+    trim_full_percent: int = 60
+    trim_every_s: int = 60
     node_id: str = ""
     node_address: str = "127.0.0.1"
     simulated_gpus: int = 8
@@ -50,6 +56,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def nkey_seed(self) -> bytes | None:
         """The process's own seed; None when no file is named (a server without authentication: tests)."""
         return Path(self.nkey_seed_file).read_bytes().strip() if self.nkey_seed_file else None
+
+    @property
+    def trimmer_seed(self) -> bytes | None:
+        """The trimmer's own seed; None when no file is named."""
+        return Path(self.trimmer_seed_file).read_bytes().strip() if self.trimmer_seed_file else None
 
     @property
     def audit_database(self) -> str:
@@ -74,6 +85,12 @@ HELP = {
     "gateway_port": "port that the gateway listens on",
     "api_keys_file": "file of accepted API keys as SHA-256 hex, one a line; empty accepts none",
     "audit_url": "archive database (SQLAlchemy URL); default SQLite in the state directory",
+    "audit_begin": "first commit of an empty archive; above 1 only when the log was trimmed and the archive before it is lost for ever",
+    "trimmer_seed_file": "file with the nkey seed that may trim the log (audit's process); empty: the log is never trimmed",
+    "trim_keep_commits": "so many of the latest commits are never trimmed; below 100000 a restarted gateway may know less history",
+    "trim_keep_hours": "older commits leave the log for the archive; below this age only when the log is too full",
+    "trim_full_percent": "over this part of MUSTER_STREAM_BYTES younger commits leave the log too",
+    "trim_every_s": "how often it is looked whether something can be trimmed",
     "node_id": "this node's name, [a-z0-9-]{1,63}",
     "node_address": "address under which other nodes reach this one (MASTER_ADDR)",
     "simulated_gpus": "simulated devices of this agent",

@@ -1,6 +1,6 @@
 """A snapshot of the cluster's state: format version, cluster id, sequence, state. Start = snapshot + the log's tail.
 
-Pure: bytes in, bytes out; who stores them is `services/api_gateway/views`. A snapshot of another version is not an
+Pure: bytes in, bytes out; where they lie is `snapshot_store.py`. A snapshot of another version is not an
 error: the log is folded instead. `tests/unit/test_snapshot.py` holds that snapshot + tail equals the fold of
 everything.
 """
@@ -13,7 +13,8 @@ import msgspec
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
 
-SNAPSHOT_VERSION: Final = 1
+# 2: the attempts that are not charged yet.
+SNAPSHOT_VERSION: Final = 2
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -46,3 +47,17 @@ def decode(data: bytes) -> Cluster | None:
         return msgspec.msgpack.decode(head.state, type=Cluster)
     except msgspec.DecodeError as error:
         raise Corrupt(f"the snapshot cannot be read ({error}): delete it, the log is folded instead") from error
+
+
+def seq_of(data: bytes) -> int:
+    """The sequence of a snapshot, without reading its state; 0 for none of this version."""
+    try:
+        head = _decoder.decode(data)
+    except msgspec.DecodeError:
+        return 0
+    return head.seq if head.version == SNAPSHOT_VERSION else 0
+
+
+def copy(cluster: Cluster) -> Cluster:
+    """A second state, of which nothing is shared."""
+    return msgspec.msgpack.decode(_encoder.encode(cluster), type=Cluster)

@@ -58,7 +58,9 @@ HEARTBEAT: Final = "heartbeat"  # heartbeat.<node>: agent -> scheduler, answered
 DESIRED: Final = "desired"  # desired.<node>: agent -> scheduler, answered by the full desired state
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 NODE_ASK: Final = "ask.node"  # ask.node.<node>.<verb>: gateway -> agent: output, stdin
-SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why
+SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why; trimmer -> scheduler: position
+QUOTA_ASK: Final = "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position
+AUDIT_ASK: Final = "ask.audit"  # ask.audit.<verb>: gateway, scheduler -> audit: archived commits
 ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
@@ -83,3 +85,11 @@ def ask_node(node_id: str, verb: str) -> str:
 
 def ask_scheduler(verb: str) -> str:
     return f"{SCHEDULER_ASK}.{verb}"
+
+
+def ask_quota(verb: str) -> str:
+    return f"{QUOTA_ASK}.{verb}"
+
+
+def ask_audit(verb: str) -> str:
+    return f"{AUDIT_ASK}.{verb}"

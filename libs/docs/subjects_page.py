@@ -20,13 +20,19 @@ BESIDE: Final = {
     "DESIRED": (s.desired("NODE"), "agent -> scheduler", "answered by all that the node should account for"),
     "ORDERS": (s.orders("NODE"), "scheduler -> agent", "the node's part of a commit that the log has acknowledged"),
     "NODE_ASK": (s.ask_node("NODE", "VERB"), "gateway -> agent", "a job's output and input"),
-    "SCHEDULER_ASK": (s.ask_scheduler("VERB"), "gateway -> scheduler", "why a job is where it is; whether a scheduler lives"),
+    "SCHEDULER_ASK": (
+        s.ask_scheduler("VERB"),
+        "gateway -> scheduler",
+        "why a job waits; whether a scheduler lives, and how far it is",
+    ),
+    "QUOTA_ASK": (s.ask_quota("VERB"), "trimmer -> quota", "how far it has folded"),
+    "AUDIT_ASK": (s.ask_audit("VERB"), "gateway, scheduler -> audit", "commits that the log no longer holds, from the archive"),
     "ALIVE": (s.ALIVE, "scheduler -> standbys", "the leader's sign of life"),
 }
 BUCKETS: Final = {
     "OUTPUT_BUCKET": (s.OUTPUT_BUCKET, "the last bytes of each ended job, off its node"),
     "LEADER_BUCKET": (s.LEADER_BUCKET, "the leader's renewals: quorum writes that say that it still reaches the log"),
-    "SNAPSHOT_BUCKET": (s.SNAPSHOT_BUCKET, "snapshots of the state; each only saves replaying the log before it"),
+    "SNAPSHOT_BUCKET": (s.SNAPSHOT_BUCKET, "snapshots of the state: `cluster` saves a replay, `base` stands for what was trimmed"),
 }
 
 

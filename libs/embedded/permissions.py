@@ -5,7 +5,8 @@ Each writer may publish its own facts subject and no other. A permission list al
 answers a request on any subject that the request names, so a process could have an acknowledgement or a stored message
 written into another's facts. A node therefore lives in an account of its own, where nothing but what it imports exists;
 and nobody has `allow_responses`: who answers may publish to the inboxes of those who may ask, and to nothing else.
-Nobody may purge, delete or change FACTS. tests/integration/test_embedded_permissions.py holds this on a real server.
+Nobody may delete or change FACTS, and only the trimmer may purge it. Held on a real server by
+tests/integration/test_embedded_permissions.py.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ OPERATOR: Final = "operator"
 AUDIT: Final = "audit"
 # The archive's check, a second connection with audit's key.
 AUDIT_VERIFY: Final = "audit-verify"
+# Audit's process again: what may trim the log, and does nothing else.
+TRIMMER: Final = "trimmer"
 API: Final = "$JS.API"
 # How the server renames the inbox of a question that crosses accounts.
 CROSSED_INBOX: Final = "_R_.>"
@@ -66,15 +69,16 @@ def node_name(node_id: str) -> str:
 
 def names(fleet: Fleet) -> tuple[str, ...]:
     """Every process that has an nkey: the names of connections, inboxes and seed files."""
-    return (s.SCHEDULER_KIND, s.QUOTA_KIND, AUDIT, OPERATOR, *map(gateway_name, fleet.gateways), *map(node_name, fleet.nodes))
+    return (s.SCHEDULER_KIND, s.QUOTA_KIND, AUDIT, TRIMMER, OPERATOR, *map(gateway_name, fleet.gateways), *map(node_name, fleet.nodes))
 
 
 def core(fleet: Fleet) -> dict[str, Allowed]:
     """Name -> lists, of the processes in CORE (nodes too unless they are isolated)."""
     found = {
         s.SCHEDULER_KIND: _scheduler(fleet),
-        s.QUOTA_KIND: Allowed((s.QUOTA, *_read_facts(), *_read_snapshots()), _inbox(s.QUOTA_KIND)),
-        AUDIT: Allowed(_read_facts(), (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY))),
+        s.QUOTA_KIND: _quota(),
+        AUDIT: _audit(fleet),
+        TRIMMER: _trimmer(),
         OPERATOR: Allowed((*_read_facts(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
     }
     found |= {gateway_name(instance): _gateway(instance) for instance in fleet.gateways}
@@ -107,13 +111,14 @@ def _scheduler(fleet: Fleet) -> Allowed:
     """Makes the streams; never deletes or changes one. It also asks whether another scheduler lives."""
     creates = tuple(f"{API}.STREAM.{verb}.{stream}" for stream in STREAMS for verb in ("CREATE", "INFO"))
     leads = (f"$KV.{s.LEADER_BUCKET}.>", *_read_stream(LEADER_STREAM))
-    heard = (s.SCHEDULER_KIND, *_askers(fleet), *(() if fleet.isolated else map(node_name, fleet.nodes)))
+    heard = (s.SCHEDULER_KIND, TRIMMER, *_askers(fleet), *(() if fleet.isolated else map(node_name, fleet.nodes)))
     answers = (CROSSED_INBOX, *(f"{_prefix(name)}.>" for name in heard))
     publish = (
         s.SCHEDULER,
         s.orders("*"),
         s.ALIVE,
         s.ask_scheduler("alive"),
+        s.ask_audit("commits"),
         *_read_facts(),
         *_read_snapshots(),
         *creates,
@@ -124,11 +129,29 @@ def _scheduler(fleet: Fleet) -> Allowed:
     return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 
+def _quota() -> Allowed:
+    publish = (s.QUOTA, *_read_facts(), *_read_snapshots(), f"{_prefix(TRIMMER)}.>")
+    return Allowed(publish, (*_inbox(s.QUOTA_KIND), s.ask_quota(">")))
+
+
+def _audit(fleet: Fleet) -> Allowed:
+    """It says nothing but what is archived, to those who may ask."""
+    askers = (s.SCHEDULER_KIND, *_askers(fleet))
+    publish = (*_read_facts(), *_read_snapshots(), *(f"{_prefix(name)}.>" for name in askers))
+    return Allowed(publish, (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")))
+
+
+def _trimmer() -> Allowed:
+    """Purges the log, after it has stored a snapshot and heard how far the services are."""
+    asks = (s.ask_scheduler("position"), s.ask_quota("position"))
+    publish = (f"{API}.STREAM.PURGE.{s.STREAM}", *_read_facts(), *_read_snapshots(), *_save_snapshots(), *asks)
+    return Allowed(_once(publish), _inbox(TRIMMER))
+
+
 def _gateway(instance: str) -> Allowed:
     """Its own intents, questions, jobs' last output, and the snapshots that it makes, in a bucket that it may make."""
-    saves = (f"$O.{s.SNAPSHOT_BUCKET}.>", *(f"{API}.STREAM.{verb}.{SNAPSHOT_STREAM}" for verb in ("CREATE", "PURGE")))
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
-    return Allowed((s.gateway(instance), *_ask(), *reads, *saves), _inbox(gateway_name(instance)))
+    return Allowed((s.gateway(instance), *_ask(), *reads, *_save_snapshots()), _inbox(gateway_name(instance)))
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:
@@ -137,7 +160,7 @@ def _askers(fleet: Fleet) -> tuple[str, ...]:
 
 
 def _ask() -> tuple[str, ...]:
-    return (s.ask_scheduler(">"), s.ask_node("*", ">"))
+    return (s.ask_scheduler(">"), s.ask_audit(">"), s.ask_node("*", ">"))
 
 
 def _read_facts() -> tuple[str, ...]:
@@ -149,6 +172,10 @@ def _read_snapshots() -> tuple[str, ...]:
     """An object is read by a consumer; the client asks for the stream's name first."""
     verbs = (f"{API}.STREAM.NAMES", f"{API}.CONSUMER.DELETE.{SNAPSHOT_STREAM}.>")
     return (*_read_stream(SNAPSHOT_STREAM), *_consume(SNAPSHOT_STREAM), *verbs)
+
+
+def _save_snapshots() -> tuple[str, ...]:
+    return (f"$O.{s.SNAPSHOT_BUCKET}.>", *(f"{API}.STREAM.{verb}.{SNAPSHOT_STREAM}" for verb in ("CREATE", "PURGE")))
 
 
 def _consume(stream: str) -> tuple[str, ...]:

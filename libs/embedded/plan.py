@@ -11,7 +11,7 @@ import msgspec
 from libs.common import settings
 from libs.common.settings import Settings
 from libs.embedded import identity, permissions, servers
-from libs.embedded.permissions import AUDIT
+from libs.embedded.permissions import AUDIT, TRIMMER
 from libs.embedded.processes import Spec
 from libs.embedded.shape import Shape
 
@@ -39,13 +39,14 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
     base = _base(shape, environ)
     filled = msgspec.structs.replace(base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id)
     keys = str(identity.api_keys_file(state / "keys"))
+    trimming = msgspec.structs.replace(base, trimmer_seed_file=str(identity.seed_file(state / "keys", TRIMMER)))
     outside = msgspec.structs.replace(
         filled, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys
     )
     return [
         _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),
         _service(state, QUOTA, QUOTA, "services.quota", base, environ),
-        _service(state, AUDIT, AUDIT, "services.audit", base, environ),
+        _service(state, AUDIT, AUDIT, "services.audit", trimming, environ),
         _service(state, GATEWAY, permissions.gateway_name(GATEWAY_INSTANCE), "services.api_gateway", outside, environ),
     ]
 

@@ -12,8 +12,8 @@ from base64 import b32encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
+from libs.common import archive, fold, snapshot_store, subjects
 from libs.common import facts as f
-from libs.common import fold, subjects
 from libs.common.bus import Bus
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster, Job
@@ -23,6 +23,7 @@ from libs.common.kv import OutputStore
 from libs.common.log import Entry, Log, settled_bounds
 from libs.common.model import JobId
 from libs.common.settings import Settings
+from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.api_gateway.auth import Keys
 from services.api_gateway.problems import Problem
@@ -31,7 +32,7 @@ from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.history import History
 from services.api_gateway.views.index import JobIndex
-from services.api_gateway.views.snapshots import Snapshots, SnapshotStore
+from services.api_gateway.views.snapshots import Snapshots
 from services.api_gateway.views.waiting import Waiting
 
 # The loop serves requests between slices of a long batch.
@@ -73,7 +74,7 @@ class Gateway:
         )
         self.keys = Keys(settings.api_keys_file)
         self.telemetry = Telemetry()
-        self.entries = Entries(log)
+        self.entries = Entries(log, bus)
         self.waiting = Waiting()
         self.snapshots = Snapshots(store, 0)
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), seen=lambda: self.cluster.seq)
@@ -102,10 +103,7 @@ class Gateway:
         """Snapshot and tail, and where our own subject stands. Raises Corrupt when the log ends before the snapshot."""
         cluster, history = await snapshots.load(self.store)
         _, target = await settled_bounds(self.log)
-        if cluster.seq > target:
-            raise Corrupt(
-                f"the log ends at {target}, before the snapshot at {cluster.seq}: it was lost or restored; see docs/howto/restore.md"
-            )
+        snapshot_store.check_end(cluster, target)
         self._begin_from(cluster, history)
         self.snapshots.stored_seq = cluster.seq
         async for batch in self.log.read(cluster.seq):
@@ -221,6 +219,28 @@ class Gateway:
         if not candidates:
             raise Problem(404, f"no job has the id, the name or an id beginning with {ref[:64]!r}: GET /v1/jobs?all=1 lists what is known")
         return self.cluster.jobs[candidates[0]]
+
+    async def archived_job(self, ref: str) -> list[int]:
+        """The commits of a job that left the live state, by its whole id; none when nobody knows it."""
+        try:
+            return await archive.job_seqs(self.bus, ref)
+        except Unavailable as error:
+            logger.warning("the archive was asked about job %s: %s", ref[:64], error)
+            return []
+
+    async def job_seqs(self, ref: str) -> tuple[JobId, list[int]]:
+        """Id and commits of a job, from the archive where this gateway does not know them. Raises Problem as `job` does."""
+        try:
+            job = self.job(ref)
+        except Problem as problem:
+            seqs = await self.archived_job(ref) if problem.status == 404 else []
+            if not seqs:
+                raise
+            return JobId(ref), seqs
+        known = self.history.of(job.job_id)
+        if known and known[0] == job.seq:
+            return job.job_id, known
+        return job.job_id, sorted({*await self.archived_job(job.job_id), *known})
 
     def new_job_id(self) -> JobId:
         """Short, readable, and never one that is known here."""

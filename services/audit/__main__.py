@@ -5,23 +5,40 @@ import logging
 import sys
 from typing import Final
 
-from libs.common import log_jetstream
+from libs.common import log_jetstream, snapshot_store
+from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
+from libs.common.clock import SystemClock
 from libs.common.errors import MusterError
+from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
 from libs.common.settings import Settings, read
+from services.audit.archive import Archive
 from services.audit.service import Audit
 from services.audit.store import Store
+from services.audit.trimmer import Trimmer, policy_of
 from services.audit.verify import render, verify
 
 # A verifier at a terminal does not wait as long for the log as a service does.
 CONNECT_S: Final = 3.0
 
+logger = logging.getLogger(__name__)
+
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Archive every commit."""
+    """Archive every commit, answer for it, and trim the log behind it: that on a connection of the trimmer's own identity."""
     client = await before(stop, log_jetstream.connect(settings.servers, "audit", settings.nkey_seed))
-    await Audit(log_jetstream.JetStreamLog(client), Store(settings.audit_database)).run(stop)
+    store = Store(settings.audit_database)
+    audit = Audit(log_jetstream.JetStreamLog(client), store, NatsBus(client), NatsObjects(client), settings.audit_begin)
+    if not settings.trimmer_seed_file:
+        logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
+        await audit.run(stop)
+    else:
+        other = await before(stop, log_jetstream.connect(settings.servers, "trimmer", settings.trimmer_seed))
+        log, objects = log_jetstream.JetStreamLog(other), NatsObjects(other, settings.stream_replicas)
+        trimmer = Trimmer(log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings))
+        await audit.run(stop, lambda: trimmer.run(settings.trim_every_s))
+        await other.close()
     await client.close()
 
 
@@ -33,8 +50,9 @@ async def check(settings: Settings) -> int:
     try:
         client = await log_jetstream.connect(settings.servers, "audit-verify", settings.nkey_seed, within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
-        first, _ = await log.bounds()
-        stream = log.read(first - 1)
+        await log.bounds()
+        base = await snapshot_store.load(NatsObjects(client), snapshot_store.BASE_OBJECT)
+        stream = log.read(base.seq if base is not None else 0)
     except MusterError as error:
         print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
     report = await verify(store, stream)

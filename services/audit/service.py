@@ -1,21 +1,29 @@
 """Audit as a process: every commit of the log goes into the archive, in order, in batches, with its link of the chain.
 
 It follows the log from the archive's own head, so a restart loses and repeats nothing. The database runs in a thread: a
-slow disk makes the archive lag, and nothing else.
+slow disk makes the archive lag, and nothing else. It answers for what the log no longer holds (`libs.common.archive` asks).
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Final
 
-from libs.common.errors import Unavailable
+import msgspec
+
+from libs.common import snapshot_store, subjects
+from libs.common.archive import JOB_SEQS_MAX, ArchiveAsk, page
+from libs.common.bus import Bus
+from libs.common.errors import Corrupt, Trimmed, Unavailable
 from libs.common.log import Entry, Log
+from libs.common.snapshot_store import BASE_OBJECT, SnapshotStore
 from services.audit.store import Store
 
 BATCH_MAX: Final = 1_000
 RETRY_S: Final = 1.0
 GATHER_S: Final = 0.02
+# Commits looked up for one answer; its bytes are bounded by `libs.common.archive`.
+ASKED_MAX: Final = 256
 
 logger = logging.getLogger(__name__)
 
@@ -23,38 +31,68 @@ logger = logging.getLogger(__name__)
 class Audit:
     """One audit process over one archive."""
 
-    def __init__(self, log: Log, store: Store) -> None:
+    def __init__(self, log: Log, store: Store, bus: Bus, snapshots: SnapshotStore, begin: int = 1) -> None:
         self.log = log
         self.store = store
+        self.bus = bus
+        self.snapshots = snapshots
+        self.begin = begin
         self.archived = 0
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Migrate the archive, then follow the log until `stop`."""
+    async def run(self, stop: asyncio.Event, beside: Callable[[], Coroutine[None, None, None]] | None = None) -> None:
+        """Migrate the archive, then follow the log until `stop`; `beside` runs with it over the migrated archive (the trimmer)."""
         await asyncio.to_thread(self.store.migrate)
         head = await asyncio.to_thread(self.store.head)
-        self.archived = head.seq if head is not None else 0
-        following = asyncio.create_task(self._follow(), name="follow")
-        waiting = asyncio.create_task(stop.wait(), name="stop")
-        await asyncio.wait((following, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            waiting.cancel()
-            following.result()
-        following.cancel()
+        self.archived = head.seq if head is not None else self.begin - 1
+        await self.bus.subscribe(subjects.ask_audit("commits"), self._on_commits)
+        await self.bus.subscribe(subjects.ask_audit("job"), self._on_job)
+        tasks = [asyncio.create_task(self._follow(), name="follow"), asyncio.create_task(_until(stop), name="stop")]
+        if beside is not None:
+            tasks.append(asyncio.create_task(beside(), name="beside"))
+        done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        for task in done:
+            task.result()
+
+    async def _on_commits(self, subject: str, data: bytes) -> bytes:
+        ask = msgspec.msgpack.decode(data, type=ArchiveAsk)
+        records = await asyncio.to_thread(self.store.between, ask.after + 1, min(ask.upto, ask.after + ASKED_MAX))
+        return page([Entry(record.seq, record.subject, record.data) for record in records])
+
+    async def _on_job(self, subject: str, data: bytes) -> bytes:
+        rows = await asyncio.to_thread(self.store.facts, job=data.decode(errors="replace"), limit=JOB_SEQS_MAX)
+        return msgspec.msgpack.encode(list(dict.fromkeys(row.seq for row in rows)))
 
     async def _follow(self) -> None:
-        async for batch in gathered(self.log.read(self.archived)):
-            await self._archive(batch)
+        try:
+            async for batch in gathered(self.log.read(self.archived)):
+                await self._archive(batch)
+        except Trimmed as error:
+            raise Corrupt(await self._missing()) from error
+
+    async def _missing(self) -> str:
+        """The archive ends before the log begins: nothing that is left has what lies between."""
+        base = await snapshot_store.load(self.snapshots, BASE_OBJECT)
+        lost = f"commit {self.archived + 1} is not archived, and the log no longer holds it: restore the archive from a backup"
+        if self.archived >= self.begin or base is None:
+            return lost
+        return f"{lost}; if there is none, MUSTER_AUDIT_BEGIN={base.seq + 1} begins a chain that says for ever what is missing before it"
 
     async def _archive(self, batch: list[Entry]) -> None:
         """Until the database takes it: a full disk, or one that is away, makes the archive wait, and is named."""
         while True:
             try:
-                await asyncio.to_thread(self.store.append, batch)
+                await asyncio.to_thread(self.store.append, batch, self.begin)
                 self.archived = batch[-1].seq
                 return
             except Unavailable as error:
                 logger.error("the archive waits at %d: %s", self.archived, error)
                 await asyncio.sleep(RETRY_S)
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
 
 
 async def gathered(batches: AsyncIterator[list[Entry]]) -> AsyncIterator[list[Entry]]:

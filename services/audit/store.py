@@ -64,16 +64,31 @@ class Store:
         self._engine.dispose()
 
     def head(self) -> Link | None:
-        """The last link, read from the database; None when the archive is empty."""
-        c = COMMITS.c
-        query = sa.select(c.index, c.seq, c.subject, c.hash, c.previous_hash).order_by(c.index.desc()).limit(1)
-        rows = self._rows("reading the head", query)
-        self._head = Link(*rows[0]) if rows else None
+        """The last link, read from the database; None when the archive is empty. The writer's: it appends behind it."""
+        self._head = self.head_now()
         self._head_known = True
         return self._head
 
-    def append(self, entries: Sequence[Entry]) -> list[Link]:
-        """Stores what follows the head and returns the new links; what is already there is compared and skipped.
+    def head_now(self) -> Link | None:
+        """The same for readers beside the writer."""
+        c = COMMITS.c
+        query = sa.select(c.index, c.seq, c.subject, c.hash, c.previous_hash).order_by(c.index.desc()).limit(1)
+        rows = self._rows("reading the head", query)
+        return Link(*rows[0]) if rows else None
+
+    def young(self, after: int, since_ns: int) -> int:
+        """The first sequence after `after` whose commit was made at `since_ns` or later; behind the head when there is none."""
+        c = COMMITS.c
+        query = sa.select(c.seq).where(c.seq > after, c.at_ns >= since_ns).order_by(c.seq).limit(1)
+        rows = self._rows("reading ages", query)
+        if rows:
+            return int(rows[0][0])
+        head = self.head_now()
+        return head.seq + 1 if head is not None else after + 1
+
+    def append(self, entries: Sequence[Entry], begin: int = 1) -> list[Link]:
+        """Stores what follows the head (in an empty archive: from `begin` on) and returns the new links; what is already there is compared
+        and skipped.
 
         Raises Corrupt on a gap or when an archived entry differs, Fenced when another archive has written, DiskFull, Unavailable.
         """
@@ -81,7 +96,7 @@ class Store:
         last = head.seq if head else 0
         self._compare([entry for entry in entries if entry.seq <= last])
         fresh = [entry for entry in entries if entry.seq > last]
-        links = extend(head, fresh)
+        links = extend(head, fresh, begin)
         if links:
             self._head_known = False  # until the commit is sure: a failed one may have been stored
             self._write(fresh, links)

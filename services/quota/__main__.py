@@ -3,8 +3,10 @@
 import asyncio
 
 from libs.common import log_jetstream
+from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
+from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
 from libs.common.settings import Settings
 from services.quota.service import Quota
@@ -13,7 +15,8 @@ from services.quota.service import Quota
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Follow the log, admit and charge."""
     client = await before(stop, log_jetstream.connect(settings.servers, "quota", settings.nkey_seed))
-    await Quota(log_jetstream.JetStreamLog(client), SystemClock(), settings).run(stop)
+    log, bus = log_jetstream.JetStreamLog(client), NatsBus(client)
+    await Quota(log, bus, SystemClock(), settings, NatsObjects(client)).run(stop)
     await client.close()
 
 

@@ -32,7 +32,7 @@ def admit(state: State) -> Sequence[AnyFact]:
 
 def charge(state: State) -> Sequence[AnyFact]:
     """An ended attempt is charged once."""
-    for due in state.uncharged.values():
+    for due in state.cluster.uncharged.values():
         return (UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=due.share_ms),)
     return NONE
 

@@ -7,6 +7,7 @@ from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.kv_nats import KvLeadership, create_buckets
+from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
 from libs.common.settings import Settings
 from services.scheduler.service import Scheduler
@@ -18,7 +19,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
     await before(stop, create_buckets(client, settings.stream_replicas))
     log = log_jetstream.JetStreamLog(client)
-    await Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client)).run(stop)
+    await Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), NatsObjects(client)).run(stop)
     await client.close()
 
 

@@ -8,12 +8,14 @@ unchanged in tests/sim.
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Final, Protocol
 
 import msgspec
 
 from libs.common import facts as f
-from libs.common import fold, subjects
+from libs.common import fold, snapshot, snapshot_store, subjects
+from libs.common.archive import whole
 from libs.common.bus import Bus
 from libs.common.cancellation import before
 from libs.common.clock import Clock
@@ -25,6 +27,7 @@ from libs.common.messages import DesiredAsk, Heartbeat, Lease, Order, Orders, by
 from libs.common.model import JobId, NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
+from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.scheduler import orders
 from services.scheduler.decide import decide
@@ -62,12 +65,13 @@ class WhyAsk(msgspec.Struct, frozen=True):
 class Scheduler:
     """One scheduler process, and the voice of its shell. Its instance name is only for people."""
 
-    def __init__(self, log: Log, bus: Bus, clock: Clock, settings: Settings, leadership: Leadership) -> None:
+    def __init__(self, log: Log, bus: Bus, clock: Clock, settings: Settings, leadership: Leadership, store: SnapshotStore) -> None:
         self.log = log
         self.bus = bus
         self.clock = clock
         self.settings = settings
         self.leadership = leadership
+        self.store = store
         self.state = State(Cluster())
         self.acked = Cluster()
         self.leases = Leases()
@@ -138,8 +142,14 @@ class Scheduler:
 
     async def _open(self) -> None:
         await self._stand_by()
+        await self._load()
         await self.shell.replay()
         await self._begin_term()
+
+    async def _load(self) -> None:
+        """Both folds, from the newest snapshot; the replay of the tail follows."""
+        self.acked = await snapshot_store.begin(self.log, self.store)
+        self.state = self.shell.state = State(snapshot.copy(self.acked))
 
     async def _stand_by(self) -> None:
         """Wait while another scheduler answers. Silence for one term (or nobody listening at all) ends the wait."""
@@ -181,6 +191,7 @@ class Scheduler:
         await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
         await self.bus.subscribe(f"{subjects.DESIRED}.*", self._on_desired)
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
+        await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why)
 
     async def _send_orders(self) -> None:
@@ -245,9 +256,15 @@ class Scheduler:
     async def _on_alive(self, subject: str, data: bytes) -> bytes | None:
         return str(self.state.epoch).encode() if self.may_grant(self.clock.boot_ns()) else None
 
+    async def _on_position(self, subject: str, data: bytes) -> bytes:
+        return b"%d" % self.acked.seq
+
     async def _on_why(self, subject: str, data: bytes) -> bytes | None:
         ask = msgspec.msgpack.decode(data, type=WhyAsk)
-        state = self.state if ask.at == 0 else await state_at(self.log, ask.at)
+        try:
+            state = self.state if ask.at == 0 else await state_at(self.log, self.bus, self.store, ask.at)
+        except Unavailable as error:
+            return msgspec.json.encode({"job_id": ask.job_id, "state": "unknown", "answer": str(error), "at": ask.at})
         return msgspec.json.encode(explain(state, ask.job_id))
 
     async def _farewell(self) -> None:
@@ -264,15 +281,19 @@ class Scheduler:
             await asyncio.sleep(FAREWELL_BEATS * self.acked.timing.heartbeat_ms / 1_000)
 
 
-async def state_at(log: Log, seq: int) -> State:
-    """The state as of a past sequence, folded again from the log. Yields to the loop between batches."""
-    cluster = Cluster()
-    async for batch in log.read(0):
-        for entry in batch:
-            if entry.seq > seq:
+async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
+    """The state as of a past sequence, folded again from the last snapshot before it. Yields to the loop between batches.
+
+    Raises Unavailable when neither the log nor the archive gives what is needed.
+    """
+    cluster = await snapshot_store.newest(store, seq)
+    async with aclosing(whole(log, bus, cluster.seq, seq)) as batches:
+        async for batch in batches:
+            for entry in batch:
+                if entry.seq > seq:
+                    return State(cluster)
+                fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
+            if not batch or cluster.seq >= seq:
                 return State(cluster)
-            fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
-        if not batch or cluster.seq >= seq:
-            return State(cluster)
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)
     return State(cluster)

@@ -4,11 +4,13 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from nats.js.api import DiscardPolicy
 
 from libs.common import subjects
-from libs.common.errors import Corrupt
-from libs.common.log import AppendRefused, Entry, Log
+from libs.common.errors import Corrupt, Trimmed
+from libs.common.log import AppendRefused, Entry, Log, TrimmableLog
 from libs.common.log_jetstream import JetStreamLog
+from libs.common.log_memory import MemoryLog
 from tests.contract.conftest import Logs
 
 QUOTA = subjects.QUOTA
@@ -169,13 +171,66 @@ async def test_a_log_that_ends_before_the_reader_s_place_was_lost(logs: Logs) ->
         await anext(log.read(2))
 
 
-async def test_a_trimmed_head_needs_a_snapshot(jetstream: Logs) -> None:
+async def trimmable(logs: Logs) -> TrimmableLog:
+    """A log whose connection may purge (on a server without keys)."""
+    log = await logs()
+    assert isinstance(log, JetStreamLog | MemoryLog)
+    return log
+
+
+async def trimmed(log: TrimmableLog, upto: int) -> list[Entry]:
+    """41 entries, purged up to `upto` as the trimmer does: the last of each subject up to there stays, quota's only one at the head."""
+    first = await log.append(QUOTA, b"only", 0)
+    entries = [Entry(first, QUOTA, b"only"), *await filled(log, 40)]
+    await log.purge({entry.subject: entry.seq for entry in entries[:upto]})
+    return entries
+
+
+async def test_a_purge_leaves_each_subject_s_last_entry_and_all_behind_the_purged_part(logs: Logs) -> None:
+    log = await trimmable(logs)
+    entries = await trimmed(log, 20)
+    stay = {entry.subject: entry for entry in entries[:20]}.values()
+    assert await log.bounds() == (1, 41)
+    held = [await log.get(seq) for seq in range(1, 42)]
+    assert [entry for entry in held if entry] == sorted(stay, key=lambda entry: entry.seq) + entries[20:]
+    assert (await log.extent()).commits == len(stay) + 21
+    assert (await log.extent()).last == 41
+
+
+async def test_a_trimmed_head_needs_a_snapshot_and_what_follows_is_read(logs: Logs) -> None:
+    log = await trimmable(logs)
+    entries = await trimmed(log, 20)
+    for after in (1, 3):
+        with pytest.raises(Trimmed, match=f"no longer holds commit {after + 1}: start from a snapshot"):
+            await read(log, after, 40)
+    assert await read(log, 20, 21) == entries[20:]
+
+
+async def test_a_gap_behind_a_kept_entry_is_not_read_over(logs: Logs) -> None:
+    log = await trimmable(logs)
+    await trimmed(log, 20)
+    found: list[Entry] = []
+    with pytest.raises(Trimmed, match="no longer holds commit 2: start from a snapshot"):
+        async with asyncio.timeout(20), aclosing(log.read(0)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                found += batch
+    assert found == [Entry(1, QUOTA, b"only")]
+
+
+async def test_a_writer_whose_last_entry_was_kept_goes_on_and_a_deposed_one_is_refused(logs: Logs) -> None:
+    log = await trimmable(logs)
+    idle = await log.append(QUOTA, b"idle", await log.append(QUOTA, b"before", 0))
+    await filled(log, 40)
+    await log.purge({QUOTA: idle})
+    assert await log.last(QUOTA) == Entry(idle, QUOTA, b"idle")
+    for expected in (0, idle - 1):
+        with pytest.raises(AppendRefused):
+            await log.append(QUOTA, b"deposed", expected)
+    assert await log.append(QUOTA, b"next", idle) == 43
+
+
+async def test_the_stream_may_be_purged_and_nothing_in_it_deleted_or_thrown_away(jetstream: Logs) -> None:
     log = await jetstream()
     assert isinstance(log, JetStreamLog)
-    await filled(log, 40)
-    await log.js.purge_stream(subjects.STREAM, seq=11)
-    assert await log.bounds() == (11, 40)
-    assert await log.get(10) is None
-    with pytest.raises(Corrupt, match="start from a snapshot"):
-        await anext(log.read(9))
-    assert (await read(log, 10, 30))[0].seq == 11
+    config = (await log.js.stream_info(subjects.STREAM)).config
+    assert (config.discard, config.deny_delete, bool(config.deny_purge)) == (DiscardPolicy.NEW, True, False)

@@ -22,10 +22,10 @@ from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, Member, NodeId
 from libs.common.settings import Settings
+from libs.common.snapshot_store import MemorySnapshots
 from services.api_gateway.auth import hash_key
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.service import server_for
-from services.api_gateway.views.snapshots import MemorySnapshots
 
 KEY = "test-key"
 # What json.loads gives.

@@ -19,6 +19,7 @@ from libs.common.kv_nats import KvLeadership, create_buckets
 from libs.common.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.messages import PAGE_BYTES_MAX
 from libs.common.model import JobId, JobSpec, NodeId
+from libs.common.objects_nats import NatsObjects
 from libs.common.settings import Settings
 from libs.common.writer import Writer
 from services.node_agent import observations as o
@@ -78,7 +79,7 @@ class World:
         await create_buckets(client, 1)
         self.log, self.bus = JetStreamLog(client), Deaf(client)
         self.stop = asyncio.Event()
-        scheduler = Scheduler(self.log, self.bus, SystemClock(), SETTINGS, KvLeadership(client))
+        scheduler = Scheduler(self.log, self.bus, SystemClock(), SETTINGS, KvLeadership(client), NatsObjects(client))
         self.agent = self._agent()
         self.lives = [asyncio.create_task(one) for one in (self.follow(), scheduler.run(self.stop), self.agent.run(self.stop))]
 

@@ -87,7 +87,7 @@ async def test_no_writer_writes_another_s_subject(world: World) -> None:
         for subject in [*WRITERS.values(), "facts.node.9", "facts.other"]:
             if subject != own:
                 await client.publish(subject, b"forged")
-    for name in ("audit", "operator"):
+    for name in ("audit", "operator", "trimmer"):
         await (await world.client(name)).publish(s.SCHEDULER, b"forged")
     await world.flush()
     assert await (await world.log("audit")).bounds() in ((1, 0), (0, 0))
@@ -155,6 +155,33 @@ async def test_nobody_purges_deletes_or_changes_the_log(world: World) -> None:
             with pytest.raises(NatsError):
                 await client.request(f"$JS.API.{verb}.FACTS", b'{"seq":1}', timeout=SETTLE_S)
     assert await (await world.log("audit")).bounds() == (1, 1)
+
+
+async def test_the_trimmer_purges_the_log_and_can_do_nothing_else_to_it(world: World) -> None:
+    writer, expected = await world.log("scheduler"), 0
+    for _ in range(3):
+        expected = await writer.append(s.SCHEDULER, b"x", expected)
+    client = await world.client("trimmer")
+    for verb in ("STREAM.DELETE", "STREAM.UPDATE", "STREAM.MSG.DELETE"):
+        with pytest.raises(NatsError):
+            await client.request(f"$JS.API.{verb}.FACTS", b'{"seq":1}', timeout=SETTLE_S)
+    await client.publish(s.SCHEDULER, b"forged")
+    await (await world.log("trimmer")).purge({s.SCHEDULER: 3})
+    assert await (await world.log("audit")).bounds() == (3, 3)
+
+
+async def test_the_trimmer_hears_how_far_the_services_are_and_the_archive_answers(world: World) -> None:
+    async def answer(_: str, __: bytes) -> bytes:
+        return b"7"
+
+    for asker, answerer, subject in (
+        ("trimmer", "scheduler", s.ask_scheduler("position")),
+        ("trimmer", "quota", s.ask_quota("position")),
+        ("gateway-a", "audit", s.ask_audit("commits")),
+        ("scheduler", "audit", s.ask_audit("commits")),
+    ):
+        await (await world.bus(answerer)).subscribe(subject, answer)
+        assert await (await world.bus(asker)).request(subject, b"", 2.0) == b"7"
 
 
 async def test_only_the_scheduler_makes_streams(world: World) -> None:

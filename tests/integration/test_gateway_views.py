@@ -13,9 +13,9 @@ from libs.common import job_fold, subjects
 from libs.common.errors import Fenced
 from libs.common.log_memory import MemoryStream
 from libs.common.model import GpuId, NodeId
+from libs.common.snapshot_store import MemorySnapshots
 from services.api_gateway.auth import hash_key
 from services.api_gateway.views import snapshots
-from services.api_gateway.views.snapshots import MemorySnapshots
 from tests.integration.gateway_world import World, gateway_world
 
 

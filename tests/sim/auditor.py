@@ -1,15 +1,35 @@
-"""The simulated audit: the real chain over the log, into an archive that survives the process and holds the exact bytes."""
+"""The simulated audit: the real chain over the log, into an archive that survives the process and holds the exact bytes; beside it the
+real trimmer.
+"""
 
+import asyncio
+from collections.abc import Callable
+
+from libs.common import facts as f
+from libs.common.errors import Trimmed, Unavailable
 from libs.common.log import Entry, Log
 from services.audit import chain
+from services.audit.store import Record
+from services.audit.trimmer import Trimmer
 
 
 class Archive:
-    """What the database would hold: links and bytes, in one transaction."""
+    """What the database would hold: links and bytes, in one transaction. It answers the trimmer as `services.audit.archive` does."""
 
     def __init__(self) -> None:
         self.links: list[chain.Link] = []
         self.entries: list[Entry] = []
+
+    async def head_seq(self) -> int:
+        return len(self.entries)
+
+    async def between(self, first: int, last: int) -> list[Record]:
+        pairs = zip(self.links[max(0, first - 1) : last], self.entries[max(0, first - 1) : last], strict=True)
+        return [Record(each.index, each.seq, each.subject, entry.data, 0, each.hash, each.previous_hash) for each, entry in pairs]
+
+    async def young(self, after: int, since_ns: int) -> int:
+        found = (entry.seq for entry in self.entries[after:] if f.decode(entry.data).at_ns >= since_ns)
+        return next(found, len(self.entries) + 1)
 
 
 class Auditor:
@@ -26,3 +46,14 @@ class Auditor:
             self.archive.links += links
             self.archive.entries += batch
             head = links[-1] if links else head
+
+
+async def keep_trimming(trimmer: Trimmer, every_s: float, tell: Callable[[str, str], None]) -> None:
+    """As `Trimmer.run`, but a fault that needs a person ends it, and is a violation."""
+    while True:
+        try:
+            if await trimmer.round():
+                tell("trimmed", f"up to {trimmer.trimmed}")
+        except (Trimmed, Unavailable):
+            pass
+        await asyncio.sleep(every_s)

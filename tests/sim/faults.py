@@ -15,6 +15,7 @@ STORM_S: Final = 24.0
 BLOWS_MIN: Final = 5
 BLOWS_MAX: Final = 9
 SKEW_MAX_S: Final = 3_600.0
+KILL_IN_PURGE: Final = 0.02
 
 KILL: Final = "kill"
 PAUSE: Final = "pause"
@@ -60,6 +61,13 @@ class Blow(msgspec.Struct, frozen=True, order=True):
     length_s: float
 
 
+class Trim(msgspec.Struct, frozen=True):
+    """How often the log is trimmed, and how many commits stay."""
+
+    every_s: float
+    keep_commits: int
+
+
 class Plan(msgspec.Struct, frozen=True):
     """All that is foreseen for one run."""
 
@@ -69,6 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
     storm_s: float
     skew_max_s: float
     nodes: tuple[int, ...]
+    trim: Trim | None = None
 
 
 def plan(seed: int) -> Plan:
@@ -79,7 +88,17 @@ def plan(seed: int) -> Plan:
     rates = Rates(**{name: rate * dice.choice((0.5, 1.0, 2.0)) for name, rate in RATES.items() if name not in off})
     kinds = [kind for kind in KINDS if kind not in off] or [KILL]
     blows = tuple(sorted(_blow(dice, dice.choice(kinds), len(nodes)) for _ in range(dice.randint(BLOWS_MIN, BLOWS_MAX))))
-    return Plan(seed, rates, blows, STORM_S, dice.choice((0.0, 2.0, SKEW_MAX_S)), nodes)
+    trim, extra = _trimming(random.Random(f"trim {seed}"))
+    rates.kill_in_purge = KILL_IN_PURGE if trim is not None else 0.0
+    return Plan(seed, rates, tuple(sorted((*blows, *extra))), STORM_S, dice.choice((0.0, 2.0, SKEW_MAX_S)), nodes, trim)
+
+
+def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
+    """Dice of its own: in half of the runs the log is trimmed, much harder than anyone would, and the trimmer is killed."""
+    if dice.random() < 0.5:
+        return None, ()
+    blows = tuple(Blow(dice.uniform(1.0, STORM_S - 2.0), KILL, "trimmer", dice.choice((0.05, 2.0))) for _ in range(dice.randint(0, 3)))
+    return Trim(dice.choice((0.3, 1.0, 3.0)), dice.choice((1, 5, 40))), blows
 
 
 def calm(seed: int) -> Plan:

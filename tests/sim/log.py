@@ -5,11 +5,11 @@ a reader that lags: the faults are drawn from `weather.py`. Rule: the stream its
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 from libs.common.errors import Corrupt, Unavailable
-from libs.common.log import AppendRefused, AppendUnknown, Entry
+from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent
 from libs.common.log_memory import BATCH_MAX, MemoryStream
 from tests.sim.loop import Process
 from tests.sim.weather import Weather
@@ -74,11 +74,24 @@ class SimLog:
 
     async def get(self, seq: int) -> Entry | None:
         await self._hop()
-        return self.stream.entries[seq - 1] if 0 < seq <= len(self.stream.entries) else None
+        return self.stream.at(seq)
 
     async def bounds(self) -> tuple[int, int]:
         await self._hop()
-        return 1, len(self.stream.entries)
+        return self.stream.bounds()
+
+    async def extent(self) -> Extent:
+        await self._hop()
+        return self.stream.extent()
+
+    async def purge(self, keep: Mapping[str, int]) -> None:
+        """A subject at a time, so that a kill leaves it half done."""
+        for subject, seq in keep.items():
+            await self._hop()
+            self.stream.purge({subject: seq})
+            if self.weather.hit("kill_in_purge", subject):
+                self.process.kill()
+                self.process.check()
 
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
         if after > len(self.stream.entries):
@@ -86,7 +99,7 @@ class SimLog:
         while True:
             lagging = self._lags()
             await self._hop(self.weather.between(HOP_S, self.weather.rates.lag_max_s) if lagging else HOP_S)
-            batch = self.stream.entries[after : after + (LAGGING_BATCH_MAX if lagging else BATCH_MAX)]
+            batch = self.stream.following(after, LAGGING_BATCH_MAX if lagging else BATCH_MAX)
             after += len(batch)
             yield batch
             if after == len(self.stream.entries):

@@ -16,6 +16,9 @@ from libs.common.log import AppendUnknown
 from libs.common.messages import Desired, Orders
 from libs.common.service import Shell
 from libs.common.writer import Writer
+from services.audit import trim
+from services.audit.trim import Decision, Policy, Standing
+from services.audit.trimmer import Trimmer
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
 from services.scheduler import decide
@@ -157,3 +160,23 @@ def a_long_lease_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     begin = Leases.begin
     patch.setattr(Leases, "begin", forgetful)
+
+
+def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:
+    """What is purged was never looked for in the archive, nor did anyone say how far it has read."""
+    decide_trim = trim.decide
+
+    def hasty(policy: Policy, standing: Standing) -> Decision:
+        return decide_trim(policy, msgspec.structs.replace(standing, young=standing.last + 1, readers={"nobody": standing.last}))
+
+    patch.setattr(trim, "decide", hasty)
+    patch.setattr(trim, "prove", lambda entries, records: None)
+
+
+def the_log_is_trimmed_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """The trimmer purges what no stored snapshot stands for."""
+
+    async def forgetful(self: Trimmer, cluster: Cluster) -> None:
+        return
+
+    patch.setattr(Trimmer, "_store", forgetful)

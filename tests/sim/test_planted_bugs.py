@@ -25,6 +25,8 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_writer_owns_what_came_before_it: 5,
     planted.old_silence_counts: 30,
     planted.a_long_lease_is_forgotten: 200,
+    planted.the_log_is_trimmed_without_the_archive: 20,
+    planted.the_log_is_trimmed_without_a_snapshot: 10,
 }
 
 

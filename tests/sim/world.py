@@ -22,6 +22,9 @@ from libs.common.kv import MemoryOutputs
 from libs.common.log import Entry
 from libs.common.model import GpuHold
 from libs.common.settings import Settings
+from libs.common.snapshot_store import MemorySnapshots
+from services.audit.trim import Policy
+from services.audit.trimmer import Trimmer
 from services.node_agent.service import Agent
 from services.node_agent.supervision_protocol import Machine
 from services.quota.service import Quota
@@ -29,7 +32,7 @@ from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state import State as SchedulerState
 from tests.sim import faults
-from tests.sim.auditor import Archive, Auditor
+from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import Network
 from tests.sim.client import Client
 from tests.sim.faults import Blow, Plan
@@ -95,6 +98,7 @@ class World:
         self.network = Network(self.weather)
         self.truth = Truth()
         self.archive = Archive()
+        self.snapshots = MemorySnapshots()
         self.reference = Cluster()
         self.placements: dict[tuple[str, int], f.JobPlaced] = {}
         self.acked: list[tuple[int, str, bytes]] = []
@@ -120,18 +124,20 @@ class World:
         slots = [Slot(self, name, "control", self._scheduler) for name in ("scheduler-a", "scheduler-b")]
         slots += [Slot(self, "quota", "control", self._quota), Slot(self, "gateway", "control", self._gateway)]
         slots += [Slot(self, "audit", "control", self._audit)]
+        if self.plan.trim is not None:
+            slots += [Slot(self, "trimmer", "control", self._trimmer)]
         slots += [Slot(self, f"agent-{node_id}", node_id, self._agent) for node_id in self.machines]
         return {slot.name: slot for slot in slots}
 
     async def _scheduler(self, slot: Slot) -> None:
         settings = msgspec.structs.replace(SETTINGS, instance=slot.name)
-        scheduler = Scheduler(slot.open_log(), slot.open_bus(), slot.clock, settings, SimLeadership(slot))
+        scheduler = Scheduler(slot.open_log(), slot.open_bus(), slot.clock, settings, SimLeadership(slot), self.snapshots)
         scheduler.desired_pages.page_bytes = PAGE_BYTES
         slot.service = scheduler
         await scheduler.run(slot.stop)
 
     async def _quota(self, slot: Slot) -> None:
-        slot.service = Quota(slot.open_log(), slot.clock, SETTINGS)
+        slot.service = Quota(slot.open_log(), slot.open_bus(), slot.clock, SETTINGS, self.snapshots)
         await slot.service.run(asyncio.Event())
 
     async def _gateway(self, slot: Slot) -> None:
@@ -140,6 +146,12 @@ class World:
 
     async def _audit(self, slot: Slot) -> None:
         await Auditor(slot.open_log(), self.archive).run()
+
+    async def _trimmer(self, slot: Slot) -> None:
+        assert self.plan.trim is not None
+        policy = Policy(self.plan.trim.keep_commits, 0, 100)
+        trimmer = Trimmer(slot.open_log(), self.archive, self.snapshots, slot.open_bus(), slot.clock, policy)
+        await keep_trimming(trimmer, self.plan.trim.every_s, self.weather.tell)
 
     async def _agent(self, slot: Slot) -> None:
         machine = self.machines[slot.host]

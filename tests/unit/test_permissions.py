@@ -45,14 +45,14 @@ def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
 @pytest.mark.parametrize("verb", ["STREAM.PURGE", "STREAM.DELETE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.RESTORE"])
-def test_nobody_may_undo_the_log(fleet: Fleet, verb: str) -> None:
-    assert speakers(fleet, f"$JS.API.{verb}.FACTS") == []
+def test_only_the_trimmer_may_purge_the_log_and_nobody_may_undo_it_otherwise(fleet: Fleet, verb: str) -> None:
+    assert speakers(fleet, f"$JS.API.{verb}.FACTS") == (["trimmer"] if verb == "STREAM.PURGE" else [])
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
-def test_the_scheduler_makes_streams_and_gateways_the_bucket_of_their_snapshots(fleet: Fleet) -> None:
+def test_the_scheduler_makes_streams_and_those_who_make_snapshots_the_bucket_of_their_snapshots(fleet: Fleet) -> None:
     made = {stream: speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") for stream in (*permissions.STREAMS, "OTHER")}
-    snapshots = {permissions.SNAPSHOT_STREAM: ["scheduler", "gateway-a", "gateway-b"]}
+    snapshots = {permissions.SNAPSHOT_STREAM: ["scheduler", "trimmer", "gateway-a", "gateway-b"]}
     assert made == {stream: ["scheduler"] for stream in permissions.STREAMS} | {"OTHER": []} | snapshots
 
 

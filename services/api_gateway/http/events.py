@@ -55,7 +55,7 @@ async def events(request: Request) -> Response:
     """Facts in order; with `follow` one a line as they come."""
     gateway, query = await settled(request, EventsQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
-    wanted = _Wanted(gateway, query)
+    wanted = _Wanted(gateway, query, (await gateway.job_seqs(query.job))[0] if query.job else "")
     after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
     if query.follow:
         return StreamingResponse(_followed(gateway, wanted, after), media_type="application/x-ndjson")
@@ -95,12 +95,12 @@ async def _followed(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIte
 class _Wanted:
     """Which facts are asked for. Raises Refused or Problem naming a parameter that makes no sense."""
 
-    def __init__(self, gateway: Gateway, query: EventsQuery) -> None:
+    def __init__(self, gateway: Gateway, query: EventsQuery, job_id: str) -> None:
         now_ns = gateway.clock.wall_ns()
         check_range("after", query.after, 0, 1 << 62)
         self.since_ns = instant_ns(query.since, "since", now_ns)
         self.until_ns = instant_ns(query.until, "until", now_ns)
-        self.job_id = gateway.job(query.job).job_id if query.job else ""
+        self.job_id = job_id
         self.node_id = query.node
         self.kinds = _kinds(query.kind)
 
@@ -139,5 +139,5 @@ async def state(request: Request) -> Response:
     if not 0 <= query.at <= gateway.cluster.seq:
         raise Problem(400, f"at: {query.at} is not in the log, which ends at {gateway.cluster.seq}: give 0 to {gateway.cluster.seq}")
     async with _past:
-        cluster = await fold_to(gateway.entries, query.at)
+        cluster = await fold_to(gateway.entries, gateway.store, query.at)
     return StreamingResponse(state_lines(cluster), media_type="application/json")

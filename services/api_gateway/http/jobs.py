@@ -146,7 +146,13 @@ def _label(text: str) -> tuple[str, str | None]:
 async def show_job(request: Request, ref: str) -> Response:
     """One job, by id, name, or the unique beginning of an id."""
     gateway, _ = await settled(request, Query)
-    return answer(job_shown(gateway.job(ref)))
+    try:
+        return answer(job_shown(gateway.job(ref)))
+    except Problem as problem:
+        if problem.status == 404 and await gateway.archived_job(ref):
+            text = f"job {ref} ended long ago and left the live state; its facts are in the archive: "
+            raise Problem(410, f"{text}muster log --job {ref}, or GET /v1/jobs/{ref}/history") from problem
+        raise
 
 
 @router.get("/v1/jobs/{ref}/history", openapi_extra=documented(HistoryQuery))
@@ -154,11 +160,11 @@ async def job_history(request: Request, ref: str) -> Response:
     """All facts of this job, in order."""
     gateway, query = await settled(request, HistoryQuery)
     check_range("limit", query.limit, 1, HISTORY_MAX)
-    job = gateway.job(ref)
-    seqs = [seq for seq in gateway.history.of(job.job_id) if seq > query.after]
-    rows = [line for seq in seqs[: query.limit] for line in await _rows(gateway, seq, job.job_id)]
+    job_id, known = await gateway.job_seqs(ref)
+    seqs = [seq for seq in known if seq > query.after]
+    rows = [line for seq in seqs[: query.limit] for line in await _rows(gateway, seq, job_id)]
     following = seqs[query.limit - 1] if len(seqs) > query.limit else None
-    return answer({"id": job.job_id, "facts": rows, "next": following, "seq": gateway.cluster.seq})
+    return answer({"id": job_id, "facts": rows, "next": following, "seq": gateway.cluster.seq})
 
 
 async def _rows(gateway: Gateway, seq: int, job_id: str) -> list[dict[str, object]]:

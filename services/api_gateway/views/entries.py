@@ -1,4 +1,4 @@
-"""Entries of the log for readers of history: the latest from memory, older ones from the log.
+"""Entries of the log for readers of history: the latest from memory, older ones from the log, what was trimmed from the archive.
 
 A scan gives other work its turn between slices, so that a long one never holds up a request.
 """
@@ -7,8 +7,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final
 
+from libs.common.archive import archived, whole
+from libs.common.bus import Bus
 from libs.common.log import Entry, Log
 
 RECENT_ENTRIES_MAX: Final = 4_096
@@ -19,8 +21,9 @@ SLICE_ENTRIES: Final = 32
 class Entries:
     """`note` keeps each folded entry for a while."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, bus: Bus) -> None:
         self.log = log
+        self.bus = bus
         self.recent: deque[Entry] = deque()
         self.recent_bytes = 0
 
@@ -31,13 +34,17 @@ class Entries:
             self.recent_bytes -= len(self.recent.popleft().data)
 
     async def get(self, seq: int) -> Entry | None:
-        """One entry; None when it was trimmed. Raises Unavailable."""
-        return self._kept(seq) or await self.log.get(seq)
+        """One entry; None when it is not yet written. Raises Unavailable."""
+        found = self._kept(seq) or await self.log.get(seq)
+        if found is not None or seq > (await self.log.bounds())[1]:
+            return found
+        async with aclosing(archived(self.bus, seq - 1, seq)) as pages:
+            return (await anext(pages))[0]
 
     async def scan(self, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
-        """Consecutive entries from `after` + 1 to `upto`, in small slices. Raises Corrupt when the head was trimmed."""
+        """Consecutive entries from `after` + 1 to `upto`, in small slices. Raises Unavailable."""
         if after < upto and self._kept(after + 1) is None:
-            async with aclosing(cast(AsyncGenerator[list[Entry], None], self.log.read(after))) as batches:
+            async with aclosing(whole(self.log, self.bus, after, upto)) as batches:
                 async for piece in _slices(batches):
                     after = piece[-1].seq
                     yield [entry for entry in piece if entry.seq <= upto]

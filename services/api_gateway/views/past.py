@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from libs.common import facts as f
-from libs.common import fold
+from libs.common import fold, snapshot_store
 from libs.common.cluster import Cluster
+from libs.common.snapshot_store import SnapshotStore
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.nodes import gpu_shown, node_shown
@@ -24,11 +25,11 @@ LINES_SLICE: Final = 100
 _encode = msgspec.json.Encoder().encode
 
 
-async def fold_to(entries: Entries, at: int) -> Cluster:
-    """The state after commit `at`. Raises Corrupt when the log no longer begins at 1."""
-    cluster = Cluster()
+async def fold_to(entries: Entries, store: SnapshotStore, at: int) -> Cluster:
+    """The state after commit `at`, from the last snapshot before it. Raises Unavailable."""
+    cluster = await snapshot_store.newest(store, at)
     turn = 0
-    async with aclosing(entries.scan(0, at)) as slices:
+    async with aclosing(entries.scan(cluster.seq, at)) as slices:
         async for piece in slices:
             for entry in piece:
                 turn += len(fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data)))

@@ -7,54 +7,22 @@ could read a consistent state without copying it, which costs more; the price is
 """
 
 import logging
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from libs.common import snapshot
+from libs.common import snapshot, snapshot_store
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Unavailable
+from libs.common.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
 from services.api_gateway.views.history import History
 
 SNAPSHOT_EVERY: Final = 50_000
-CLUSTER_OBJECT: Final = "cluster"
 
 logger = logging.getLogger(__name__)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(History)
-
-
-class SnapshotStore(Protocol):
-    """Named objects that outlive the process. All raise Unavailable."""
-
-    async def put(self, name: str, data: bytes) -> None:
-        """Store an object whole, replacing one of that name."""
-        ...
-
-    async def get(self, name: str) -> bytes | None:
-        """The object; None when there is none."""
-        ...
-
-    async def delete(self, name: str) -> None:
-        """Remove the object, if it is there."""
-        ...
-
-
-class MemorySnapshots:
-    """The in-memory twin."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-
-    async def put(self, name: str, data: bytes) -> None:
-        self.objects[name] = data
-
-    async def get(self, name: str) -> bytes | None:
-        return self.objects.get(name)
-
-    async def delete(self, name: str) -> None:
-        self.objects.pop(name, None)
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -71,17 +39,16 @@ def encode(cluster: Cluster, history: History) -> Pair:
 
 
 async def load(store: SnapshotStore) -> tuple[Cluster, History]:
-    """The stored state; the empty one when there is none, another version wrote it, or its other half is missing.
+    """The newest stored state; the empty one when none is usable, or when its other half is missing and the log has everything.
 
-    Raises Corrupt when it is damaged, Unavailable when the store does not answer.
+    Raises Corrupt when the history is damaged, Unavailable when the store does not answer.
     """
-    data = await store.get(CLUSTER_OBJECT)
-    cluster = snapshot.decode(data) if data is not None else None
-    if cluster is None:
-        return Cluster(), History()
-    history = await store.get(_history_object(cluster.seq))
+    cluster = await snapshot_store.newest(store)
+    history = await store.get(_history_object(cluster.seq)) if cluster.seq else None
+    if history is None and await store.get(BASE_OBJECT) is not None:
+        logger.warning("histories begin at %d: the log before it was trimmed", cluster.seq + 1)
+        return cluster, History()
     if history is None:
-        logger.warning("the snapshot at %d has no history beside it: the log is folded from its beginning", cluster.seq)
         return Cluster(), History()
     try:
         return cluster, _decoder.decode(history)

@@ -1,4 +1,4 @@
-"""The archive holds the log's exact bytes, and its chain is the chain of the whole log."""
+"""The archive holds the exact bytes of all that was ever in the log, trimmed or not, and its chain is the chain of the whole log."""
 
 from services.audit import chain
 from tests.sim.checkers.checker import Checker

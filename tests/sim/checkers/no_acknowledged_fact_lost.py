@@ -1,4 +1,6 @@
-"""What the log told a writer that it stored, at that sequence, is there with those bytes; what users were promised is in the fold."""
+"""What the log told a writer that it stored, at that sequence, is there with those bytes, or in the archive when the log was trimmed; what
+users were promised is in the fold.
+"""
 
 from libs.common.facts import JobSubmitted
 from tests.sim.checkers.checker import Checker
@@ -6,11 +8,11 @@ from tests.sim.checkers.checker import Checker
 
 class NoAcknowledgedFactLost(Checker):
     def finished(self) -> None:
-        entries = self.world.stream.entries
+        archived = {entry.seq: entry for entry in self.world.archive.entries}
         for seq, subject, data in self.world.acked:
-            stored = entries[seq - 1] if seq <= len(entries) else None
+            stored = self.world.stream.at(seq) or archived.get(seq)
             if stored is None or stored.subject != subject or stored.data != data:
-                self.fail(f"commit {seq} of {subject} was acknowledged and is not in the log")
+                self.fail(f"commit {seq} of {subject} was acknowledged and is neither in the log nor in the archive")
         for act in self.world.acts:
             for fact in act.facts:
                 lost = isinstance(fact, JobSubmitted) and fact.job_id not in self.world.reference.jobs

@@ -1,4 +1,5 @@
-"""Every living service's state, once it has read all and nothing of its own is in flight, is the fold of the whole log.
+"""Every living service's state, once it has read all and nothing of its own is in flight, is the fold of the whole log, of what was
+trimmed too; and whoever starts now, from a snapshot and what the log still holds, comes to the same.
 
 The acknowledged fold is held byte for byte. What works ahead of the log cannot know its own facts' sequences, stamps them when it
 decides rather than when it commits, and may ignore what came before them in the log: those fields are left out. Its indexes must be
@@ -10,9 +11,11 @@ from typing import Any
 import msgspec
 
 from libs.common import facts as f
-from libs.common import fold
+from libs.common import fold, snapshot
 from libs.common.cluster import Cluster
+from libs.common.errors import Trimmed
 from libs.common.job_life import ENDED
+from libs.common.snapshot_store import BASE_OBJECT
 from services.scheduler.state import State as SchedulerState
 from tests.sim.checkers.checker import Checker
 
@@ -24,6 +27,7 @@ class ReplayEqualsLive(Checker):
         replayed = Cluster()
         for entry in self.world.stream.entries:
             fold.apply_entry(replayed, entry.seq, entry.subject, f.decode(entry.data))
+        self._compare("a reader that starts now", _encode(replayed), _encode(self._started()))
         for name, cluster in self.world.acknowledged():
             if _encode(cluster) != _encode(replayed):
                 self.fail(f"{name} holds another state than the log: {difference(replayed, cluster)}")
@@ -31,6 +35,19 @@ class ReplayEqualsLive(Checker):
             self._compare(name, comparable(replayed), comparable(state.cluster))
             if isinstance(state, SchedulerState):
                 self._compare(f"{name}: indexes", indexes(SchedulerState(state.cluster)), indexes(state))
+
+    def _started(self) -> Cluster:
+        base = self.world.snapshots.objects.get(BASE_OBJECT)
+        cluster = (snapshot.decode(base) if base is not None else None) or Cluster()
+        stream = self.world.stream
+        try:
+            tail = stream.following(cluster.seq, len(stream.entries))
+        except Trimmed as error:
+            self.fail(f"nobody can start any more: {error}")
+            return cluster
+        for entry in tail:
+            fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
+        return cluster
 
     def _compare(self, name: str, wanted: object, found: object) -> None:
         if wanted != found:

@@ -1,0 +1,94 @@
+"""Where snapshots lie, and how a reader begins: from the newest that it can use, then the log's tail.
+
+Two objects hold a state: `cluster`, the gateway's, made often, and `base`, the trimmer's, which is folded from commits that were proved
+against the archive: behind it the log may be trimmed. The real store is `objects_nats.NatsObjects`, `MemorySnapshots` its twin.
+"""
+
+import logging
+from typing import Final, Protocol
+
+from libs.common import snapshot
+from libs.common.cluster import Cluster
+from libs.common.errors import Corrupt, Unavailable
+from libs.common.log import Log, settled_bounds
+
+CLUSTER_OBJECT: Final = "cluster"
+BASE_OBJECT: Final = "base"
+
+logger = logging.getLogger(__name__)
+
+
+class SnapshotStore(Protocol):
+    """Named objects that outlive the process. All raise Unavailable."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Store an object whole, replacing one of that name."""
+        ...
+
+    async def get(self, name: str) -> bytes | None:
+        """The object; None when there is none."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Remove the object, if it is there."""
+        ...
+
+
+class MemorySnapshots:
+    """The in-memory twin."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    async def put(self, name: str, data: bytes) -> None:
+        self.objects[name] = data
+
+    async def get(self, name: str) -> bytes | None:
+        return self.objects.get(name)
+
+    async def delete(self, name: str) -> None:
+        self.objects.pop(name, None)
+
+
+async def load(store: SnapshotStore, name: str) -> Cluster | None:
+    """One object's state; None when there is none, another version wrote it, or it is damaged. Raises Unavailable."""
+    return _decoded(name, await store.get(name) or b"")
+
+
+async def newest(store: SnapshotStore, upto: int | None = None) -> Cluster:
+    """The state to begin from, of a sequence up to `upto`; the empty one when no snapshot is usable or the store is silent."""
+    found = [(snapshot.seq_of(data), name, data) for name in (CLUSTER_OBJECT, BASE_OBJECT) if (data := await _fetched(store, name))]
+    for seq, name, data in sorted(found, reverse=True):
+        cluster = _decoded(name, data) if upto is None or seq <= upto else None
+        if cluster is not None:
+            return cluster
+    return Cluster()
+
+
+async def begin(log: Log, store: SnapshotStore) -> Cluster:
+    """`newest`, held against the log. Raises Corrupt when the log ends before it."""
+    cluster = await newest(store)
+    check_end(cluster, (await settled_bounds(log))[1])
+    return cluster
+
+
+def check_end(cluster: Cluster, last: int) -> None:
+    """Raises Corrupt when the log ends before a state that was folded from it."""
+    if cluster.seq > last:
+        raise Corrupt(f"the log ends at {last}, before the snapshot at {cluster.seq}: it was lost or restored; see docs/howto/restore.md")
+
+
+async def _fetched(store: SnapshotStore, name: str) -> bytes:
+    try:
+        return await store.get(name) or b""
+    except Unavailable as error:
+        logger.warning("the snapshot %s is not read: %s", name, error)
+        return b""
+
+
+def _decoded(name: str, data: bytes) -> Cluster | None:
+    try:
+        return snapshot.decode(data) if data else None
+    except Corrupt as error:
+        logger.error("the snapshot %s is not used: %s", name, error)
+        return None

@@ -1,0 +1,69 @@
+"""Up to where the log may be trimmed: acts, refuses, stays quiet; and what the archive must hold of it."""
+
+import msgspec
+import pytest
+
+from libs.common.errors import Corrupt
+from libs.common.log import Entry
+from services.audit import chain
+from services.audit.store import Record
+from services.audit.trim import STEP_MAX, Decision, Policy, Standing, decide, prove
+
+POLICY = Policy(keep_commits=100, keep_ns=1, full_percent=50)
+AHEAD = {"the scheduler": 10_000, "quota": 10_000, "the archive": 10_000}
+
+
+def standing(base: int = 0, young: int = 1, last: int = 10_000, size: int = 0, readers: dict[str, int] = AHEAD, bound: int = 0) -> Standing:
+    return Standing(base, young, last, last - base, size, bound, readers)
+
+
+def test_what_is_old_goes_and_the_latest_commits_stay() -> None:
+    assert decide(POLICY, standing(young=5_001)) == Decision(5_000)
+    assert decide(POLICY, standing(young=10_001)) == Decision(9_900)
+
+
+def test_young_commits_go_when_the_log_is_too_full() -> None:
+    assert decide(POLICY, standing(size=600, bound=1_000)) == Decision(1_667)
+
+
+def test_nothing_goes_that_somebody_has_not_read() -> None:
+    for name in AHEAD:
+        assert decide(POLICY, standing(young=5_001, readers=AHEAD | {name: 3_000})) == Decision(3_000, name)
+        assert decide(POLICY, standing(young=5_001, readers=AHEAD | {name: 0})) == Decision(0, name)
+
+
+def test_one_purge_has_a_bound() -> None:
+    far = dict.fromkeys(AHEAD, 1_000_000)
+    assert decide(POLICY, standing(base=7, young=900_000, last=1_000_000, readers=far)) == Decision(7 + STEP_MAX)
+
+
+def test_it_stays_quiet_while_little_is_old_the_log_is_short_or_not_full() -> None:
+    assert decide(POLICY, standing(base=4_995, young=5_001)) == Decision()
+    assert decide(POLICY, standing(young=91, last=90)) == Decision()
+    assert decide(POLICY, standing(size=500, bound=1_000)) == Decision()
+
+
+ENTRIES = [Entry(seq, "facts.quota", b"%d" % seq) for seq in range(1, 6)]
+RECORDS = [
+    Record(link.index, link.seq, link.subject, entry.data, 0, link.hash, link.previous_hash)
+    for link, entry in zip(chain.extend(None, ENTRIES), ENTRIES, strict=True)
+]
+
+
+def test_what_is_archived_byte_for_byte_under_a_whole_chain_may_go() -> None:
+    prove(ENTRIES, RECORDS)
+    prove(ENTRIES[2:], RECORDS[1:])
+
+
+def test_what_is_not_archived_or_otherwise_may_not() -> None:
+    other = msgspec.structs.replace(RECORDS[2], data=b"other")
+    forged = msgspec.structs.replace(RECORDS[1], hash="0" * 64)
+    for records, text in (
+        (RECORDS[:4], "does not hold commit 5"),
+        ([*RECORDS[:2], other, *RECORDS[3:]], "commit 3 is not what the archive holds"),
+        ([RECORDS[0], forged, *RECORDS[2:]], "chain is broken at commit 2"),
+    ):
+        with pytest.raises(Corrupt, match=text):
+            prove(ENTRIES, records)
+    with pytest.raises(Corrupt, match="chain is broken at commit 3"):
+        prove(ENTRIES[2:], RECORDS[2:])
