@@ -47,7 +47,9 @@ def serve(orders: int) -> NoReturn:
 def _serve(orders: int) -> None:
     supervisor.enter()
     before = _state()
-    for _ in range(ATTEMPTS_MAX):
+    for served in range(ATTEMPTS_MAX):
+        if served:
+            _say_waiting(orders)
         frame = _receive(orders)
         if not frame or not supervisor.supervise(json.loads(frame)):
             return
@@ -56,8 +58,11 @@ def _serve(orders: int) -> None:
         gc.collect(0)  # what the attempt left, its lease's mapping among it
         if _state() != before:
             return
-        with contextlib.suppress(ConnectionError):  # read next, it says that the zygote is gone
-            os.write(orders, WAITING)
+
+
+def _say_waiting(orders: int) -> None:
+    with contextlib.suppress(ConnectionError):  # read next, it says that the zygote is gone
+        os.write(orders, WAITING)
 
 
 def _receive(orders: int) -> bytes:

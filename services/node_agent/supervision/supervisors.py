@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from libs.common.errors import Refused
@@ -165,19 +165,13 @@ class Supervisors:
         """Everything of the job, now. A supervisor that does not answer is killed itself, which ends the job too."""
         job = self._job(key)
         reply = await self._ask(job, {"op": "stop", "signal": int(signal.SIGKILL), "grace_s": 0}, STOP_TIMEOUT_S)
-        if reply is None:
-            self._kill_supervisor(job)
+        if reply is None and records.read_exit(job.job_dir) is None:  # after a recorded end it may serve another by now
+            _kill_supervisor(job)
 
     def end_all(self) -> None:
-        """SIGKILL to every supervisor that is left, without asking it: its job dies with it, and the rest is swept."""
+        """SIGKILL to every supervisor that is left, without asking it or the disk: its job dies with it, and the rest is swept."""
         for job in self._jobs.values():
-            self._kill_supervisor(job)
-
-    def _kill_supervisor(self, job: _Job) -> None:
-        """Not one that has recorded this job's end: it may serve another by now."""
-        if not job.exited and job.pidfd >= 0 and records.read_exit(job.job_dir) is None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
+            _kill_supervisor(job)
 
     async def write_stdin(self, key: Key, offset: int, data: bytes, eof: bool = False) -> tuple[int, bool]:
         """Waits until the supervisor has taken it all; the next offset wanted, and whether the input is over. Bytes sent before are
@@ -218,7 +212,7 @@ class Supervisors:
     def _frame(self, request: LaunchRequest, job_dir: str) -> bytes:
         marks = {"MUSTER_JOB_ID": request.job_id, "MUSTER_ATTEMPT": str(request.attempt), "MUSTER_RANK": str(request.rank)}
         paths = {"job_dir": job_dir, "agent_socket": f"{self.state_dir}/{AGENT_SOCKET}"}
-        message = {**asdict(request), "env": {**request.env, **marks, lost.JOB_DIR_VARIABLE: job_dir}, **paths}
+        message = {**vars(request), "env": {**request.env, **marks, lost.JOB_DIR_VARIABLE: job_dir}, **paths}
         try:
             return order.frame_of(order.checked(message))
         except ValueError as error:
@@ -339,6 +333,12 @@ class Supervisors:
                 if reply is not None and reply["executed"]:
                     self._begin(job)
             await asyncio.sleep(MISSED_EVENTS_EVERY_S)
+
+
+def _kill_supervisor(job: _Job) -> None:
+    if not job.exited and job.pidfd >= 0:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(job.pidfd, signal.SIGKILL)
 
 
 def _lock(state_dir: str) -> int:
