@@ -69,8 +69,9 @@ def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]
 
 
 def was_given(name: str, value: object) -> bool:
-    """Whether a flag was given; `--no-requeue` says something by being false."""
-    return value not in (None, (), False) or (name == "requeue" and value is False)
+    """Whether a flag was given: 0 is a value, and `--no-requeue` says something by being false."""
+    absent = value is None or value == () or (value is False and name != "requeue")
+    return not absent
 
 
 def working_directory(given: str | None) -> str:

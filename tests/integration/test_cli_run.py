@@ -85,6 +85,12 @@ def test_the_job_is_what_the_flags_say(world: World) -> None:
     }
 
 
+def test_a_zero_is_a_value_and_goes_out(world: World) -> None:
+    fake = FakeJob(world, plain(ended(0)))
+    assert world.run("run", "-g", "0", "--priority", "0", "--retries", "0", "true")[0] == 0
+    assert {name: fake.submitted.get(name) for name in ("gpus", "priority", "retries")} == {"gpus": 0, "priority": 0, "retries": 0}
+
+
 def test_input_is_forwarded_whole_to_its_end(world: World) -> None:
     def attach(job: FakeJob, _request: Request) -> Iterator[bytes]:
         yield state("running")

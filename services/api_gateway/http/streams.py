@@ -60,7 +60,8 @@ async def output(request: Request, ref: str) -> Response:
     _check(query)
     job = gateway.job(ref)
     _check_rank(job, query.rank)
-    check_range("attempt", query.attempt, 0, job.attempt)
+    if not 0 <= query.attempt <= job.attempt:
+        raise Refused(f"attempt: {query.attempt} is not known: job {job.job_id} is at attempt {job.attempt}")
     reader = Reader(gateway, job, query.attempt or job.attempt, query.rank, query.stream)
     await reader.find()
     offset = query.offset
