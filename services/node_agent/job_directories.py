@@ -94,9 +94,11 @@ class JobDirectories:
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         record = records.read_exit(self._dir(ref))
-        left = record["leftovers"] if record is not None else []
-        # The name alone: arguments may hold a secret, and this goes into a fact.
-        return [f"{one['pid']} {one['command'].split(' ')[0]}" for one in left if _is_same(one["pid"], one["command"])]
+        if record is None or record["boot_id"] != processes.boot_id():
+            return []
+        left = [f"{one['pid']} {one['name']}" for one in record["leftovers"] if processes.is_living(one["pid"], one["start_ticks"])]
+        more = record["leftovers_more"]
+        return [*left, f"{more} more, of which nothing was noted"] if more else left
 
     async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
         return Taken(*await self.supervisors.write_stdin(_key(ref), offset, data, eof))
@@ -180,11 +182,6 @@ def _exit(record: Mapping[str, Any]) -> Exit:
 def _remove_unmarked(job_dir: str) -> None:
     if not any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE)):
         shutil.rmtree(job_dir, ignore_errors=True)
-
-
-def _is_same(pid: int, command: str) -> bool:
-    found = processes.process(pid)
-    return found is not None and found.state not in "ZX" and processes.command(pid) == command
 
 
 def _ended(jobs_dir: Path) -> list[tuple[str, int]]:

@@ -1,10 +1,14 @@
 """The markers and records of a job directory."""
 
+import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from libs.common.model import AttemptRef, JobId
+from services.node_agent.job_directories import JobDirectories
 from services.node_agent.supervision import lost, processes, records
 
 
@@ -32,11 +36,54 @@ def test_an_exit_is_recorded_in_the_room_reserved_for_it(tmp_path: Path) -> None
     records.place_marker(str(tmp_path), {"rank": 0})
     assert records.read_exit(str(tmp_path)) is None
     record = records.unexecuted(lost._nobody("j" * 200, 1, 0), "exited", "d" * 10_000, 5)
-    record["leftovers"] = [records.Leftover(pid=n, command="c" * processes.MAX_COMMAND_CHARS) for n in range(99)]
+    record["leftovers"] = [records.Leftover(pid=n, start_ticks=n, name="n" * 15) for n in range(99)]
     records.write_exit(str(tmp_path), record)
     found = records.read_exit(str(tmp_path))
     assert found is not None and (found["reason"], len(found["leftovers"])) == ("exited", records.MAX_LEFTOVERS)
+    assert found["leftovers_more"] == 99 - records.MAX_LEFTOVERS
     assert (tmp_path / records.EXIT).stat().st_size == records.EXIT_BYTES
+
+
+def test_leftovers_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
+    records.place_marker(str(tmp_path), {"rank": 0})
+    record = records.unexecuted(lost._nobody("j", 1, 0), "exited", "\ufffd" * 400, 5)
+    record["leftovers"] = [records.Leftover(pid=n, start_ticks=n, name="\ufffd" * 15) for n in range(16)]
+    records.write_exit(str(tmp_path), record)
+    found = records.read_exit(str(tmp_path))
+    assert found is not None and 0 < found["leftovers_more"] == 16 - len(found["leftovers"]) < 16
+
+
+async def left_of(tmp_path: Path, *pids: int, more: int = 0, boot_id: str = "") -> Sequence[str]:
+    """What the agent says of an attempt that ended with these processes left."""
+    job_dir = tmp_path / "jobs" / "j.1"
+    records.place_marker(str(job_dir), {"rank": 0})
+    record = records.unexecuted(lost._nobody("j", 1, 0), "exited", "", 5)
+    record["boot_id"] = boot_id or processes.boot_id()
+    record["leftovers"] = records.leftovers_of(pids) + [records.Leftover(pid=1 << 30, start_ticks=1, name="gone")] * more
+    records.write_exit(str(job_dir), record)
+    return await JobDirectories(tmp_path).leftovers(AttemptRef(JobId("j"), 1))
+
+
+async def test_a_leftover_is_known_by_its_number_and_its_start(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60")
+    try:
+        assert await left_of(tmp_path, process.pid) == [f"{process.pid} sleep"]
+    finally:
+        process.kill()
+        await process.wait()
+    assert await JobDirectories(tmp_path).leftovers(AttemptRef(JobId("j"), 1)) == []
+
+
+async def test_another_process_of_the_same_number_is_no_leftover(tmp_path: Path) -> None:
+    assert await left_of(tmp_path, more=3) == []
+
+
+async def test_nothing_is_clean_while_some_leftovers_were_not_noted(tmp_path: Path) -> None:
+    assert await left_of(tmp_path, more=20) == ["4 more, of which nothing was noted"]
+
+
+async def test_a_machine_that_was_booted_again_has_no_leftovers(tmp_path: Path) -> None:
+    assert await left_of(tmp_path, os.getpid(), more=20, boot_id="another") == []
 
 
 def test_a_torn_record_is_no_record(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import time
 
 from services.node_agent.supervision import output, processes, records
-from services.node_agent.supervision.records import ExitRecord, Identity, Leftover
+from services.node_agent.supervision.records import ExitRecord, Identity
 
 JOB_DIR_VARIABLE = "MUSTER_JOB_DIR"
 SETTLE_TRIES = 3
@@ -42,7 +42,7 @@ def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
     left = _sweep(job_dir, identity)
     record = records.unexecuted(identity, SUPERVISOR_LOST, _explain(job_dir), time.time_ns())
     record["executed"] = identity["pid"] > 0  # it may have been
-    record["leftovers"] = [Leftover(pid=pid, command=processes.command(pid)) for pid in left]
+    record["leftovers"] = records.leftovers_of(left)
     record["clean"] = not left
     record["duration_ns"] = max(0, record["ended_ns"] - record["started_ns"])
     for stream in ("stdout", "stderr"):

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-MAX_COMMAND_CHARS = 120
 MAX_STAT_BYTES = 4096
 READ_BYTES = 16 * 1024
 MAX_READ_BYTES = 4 * 1024 * 1024
@@ -33,6 +32,7 @@ class Process(NamedTuple):
     group: int
     session: int
     start_ticks: int
+    name: str
 
 
 def prctl(option: int, value: int) -> None:
@@ -54,8 +54,9 @@ def process(pid: int) -> Process | None:
         raw = read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
     except GONE:
         return None
-    fields = raw[raw.rindex(b")") + 2 :].split()
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    end = raw.rindex(b")")
+    fields, name = raw[end + 2 :].split(), raw[raw.index(b"(") + 1 : end].decode(errors="replace")
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), name)
 
 
 def is_living(pid: int, start_ticks: int) -> bool:
@@ -88,16 +89,6 @@ def descendants(pid: int) -> list[int]:
         found.append(child)
         waiting += children(child)
     return found
-
-
-def command(pid: int) -> str:
-    """The command line for people, cut to MAX_COMMAND_CHARS; its short name in brackets when it has none."""
-    try:
-        line = read(f"/proc/{pid}/cmdline", MAX_STAT_BYTES).replace(b"\0", b" ").strip()
-        name = line or b"[" + read(f"/proc/{pid}/comm", MAX_STAT_BYTES).strip() + b"]"
-    except GONE:
-        return ""
-    return name.decode(errors="replace")[:MAX_COMMAND_CHARS]
 
 
 def environment_holds(pid: int, wanted: Iterable[bytes]) -> bool:

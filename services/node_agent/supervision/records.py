@@ -12,7 +12,10 @@ import errno
 import fcntl
 import json
 import os
+from collections.abc import Iterable
 from typing import Any, TypedDict
+
+from services.node_agent.supervision import processes
 
 MARKER = "order.json"
 DONE = "done.json"
@@ -42,13 +45,17 @@ class Identity(TypedDict):
 
 
 class Leftover(TypedDict):
+    """A process, known by its number and its start time on that boot. The name alone: arguments may hold a secret."""
+
     pid: int
-    command: str
+    start_ticks: int
+    name: str
 
 
 class ExitRecord(TypedDict):
     """How an attempt ended. Wall-clock times; `executed` is False when the command never began. `stdout_bytes` counts what was
-    stored (older segments may be gone), `dropped_bytes` what the disk refused."""
+    stored (older segments may be gone), `dropped_bytes` what the disk refused. `leftovers_more` counts those that had no room, of which
+    nobody can say later that they are gone; a machine that was booted again (`boot_id`) has none of either."""
 
     job_id: str
     attempt: int
@@ -65,6 +72,8 @@ class ExitRecord(TypedDict):
     stderr_bytes: int
     dropped_bytes: int
     leftovers: list[Leftover]
+    leftovers_more: int
+    boot_id: str
     clean: bool
 
 
@@ -103,13 +112,24 @@ def read_rank(job_dir: str) -> int:
 
 
 def write_exit(job_dir: str, record: ExitRecord) -> None:
-    """In place, padded to the allocated size, synced."""
+    """In place, padded to the allocated size, synced; as many leftovers as there is room for."""
     shown = ExitRecord(**record)
     shown["detail"] = record["detail"][:MAX_DETAIL_CHARS]
     shown["leftovers"] = record["leftovers"][:MAX_LEFTOVERS]
-    body = json.dumps(shown).encode().ljust(EXIT_BYTES - 1) + b"\n"
-    assert len(body) == EXIT_BYTES, "the exit record is larger than the room reserved for it"
+    while True:
+        shown["leftovers_more"] = len(record["leftovers"]) - len(shown["leftovers"])
+        body = json.dumps(shown).encode().ljust(EXIT_BYTES - 1) + b"\n"
+        if len(body) == EXIT_BYTES:
+            break
+        assert shown["leftovers"], "the exit record is larger than the room reserved for it"
+        shown["leftovers"] = shown["leftovers"][:-1]
     _write_durably(job_dir, body)
+
+
+def leftovers_of(pids: Iterable[int]) -> list[Leftover]:
+    """Those that are still there, as they are found again later."""
+    found = [process for pid in pids if (process := processes.process(pid)) is not None]
+    return [Leftover(pid=process.pid, start_ticks=process.start_ticks, name=process.name) for process in found]
 
 
 def unexecuted(identity: Identity, reason: str, detail: str, now_ns: int) -> ExitRecord:
@@ -130,6 +150,8 @@ def unexecuted(identity: Identity, reason: str, detail: str, now_ns: int) -> Exi
         stderr_bytes=0,
         dropped_bytes=0,
         leftovers=[],
+        leftovers_more=0,
+        boot_id=identity["boot_id"],
         clean=True,
     )
 

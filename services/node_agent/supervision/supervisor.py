@@ -21,7 +21,7 @@ from services.node_agent.supervision.ending import LEASE_EXPIRED, NS_PER_S, Endi
 from services.node_agent.supervision.order import Order
 from services.node_agent.supervision.poll_loop import READ, PollLoop
 from services.node_agent.supervision.pump import Pump
-from services.node_agent.supervision.records import ExitRecord, Identity, Leftover
+from services.node_agent.supervision.records import ExitRecord, Identity
 from services.node_agent.supervision.requests import Requests
 from services.node_agent.supervision.stdin_feed import StdinFeed
 
@@ -245,7 +245,7 @@ class Supervision:
         for pump in (self._stdout, self._stderr):
             pump.drain()
         left = [] if self._childless else processes.descendants(os.getpid())
-        records.write_exit(".", self._record([Leftover(pid=pid, command=processes.command(pid)) for pid in left]))
+        records.write_exit(".", self._record(records.leftovers_of(left)))
         return self._tell("exited", TELL_WAIT_S) and not left
 
     def _let_go(self) -> bool:
@@ -257,7 +257,7 @@ class Supervision:
         self._feed.close()
         return True
 
-    def _record(self, leftovers: list[Leftover]) -> ExitRecord:
+    def _record(self, leftovers: list[records.Leftover]) -> ExitRecord:
         record = records.unexecuted(self.identity, "exited", "", self.identity["started_ns"])
         record["executed"] = self._executed
         record["ended_ns"] = time.time_ns()
