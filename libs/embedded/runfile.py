@@ -32,9 +32,10 @@ def lock(state: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         os.close(descriptor)
-        raise Refused(f"{state} is in use by a running cluster (pid {holder}): `muster down` stops it") from error
+        who = f"pid {holder}" if holder else "just starting"
+        raise Refused(f"{state} is in use by a running cluster ({who}): `muster down` stops it") from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
