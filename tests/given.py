@@ -80,5 +80,5 @@ def given(*history: AnyFact | Sequence[AnyFact]) -> State:
     for number, fact in enumerate(flat, EPOCH + 1):
         tell(cluster, fact, seq=number)
     state = State(cluster)
-    state.epoch = EPOCH
+    state.begin(EPOCH, 0)
     return state

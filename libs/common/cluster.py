@@ -28,6 +28,7 @@ class MemberView(msgspec.Struct):
     signal: int = 0
     reason: str = ""
     detail: str = ""
+    run_ms: int = 0
 
 
 class Cancel(msgspec.Struct, frozen=True, order=True):
@@ -127,7 +128,7 @@ class Tenant(msgspec.Struct):
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """What an ended attempt used: hundredths of a GPU times milliseconds from its placement to its end."""
+    """What an ended attempt used: hundredths of a GPU times milliseconds, as UsageCharged says it."""
 
     job_id: JobId
     attempt: int

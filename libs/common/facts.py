@@ -57,7 +57,9 @@ class JobRejected(Fact, frozen=True, tag="job.rejected"):
 
 
 class UsageCharged(Fact, frozen=True, tag="usage.charged"):
-    """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds from placement to close."""
+    """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds. Of a member whose node measured how long it
+    ran, that time; of any other, from placement to close by the schedulers' wall clocks.
+    """
 
     job_id: JobId
     attempt: int
@@ -157,7 +159,10 @@ class JobStarted(Fact, frozen=True, tag="job.started"):
 
 
 class JobFinished(Fact, frozen=True, tag="job.finished"):
-    """The member's main process ended. `exit_code` None with `signal` 0 means: ended unseen (`reason` says how)."""
+    """The member's main process ended. `exit_code` None with `signal` 0 means: ended unseen (`reason` says how).
+
+    `run_ms` is how long it ran, by its node's boot clock, never 0 when it ran at all; 0: nobody measured it.
+    """
 
     job_id: JobId
     attempt: int
@@ -169,6 +174,7 @@ class JobFinished(Fact, frozen=True, tag="job.finished"):
     stdout_bytes: int = 0
     stderr_bytes: int = 0
     dropped_bytes: int = 0
+    run_ms: int = 0
 
 
 class JobRefused(Fact, frozen=True, tag="job.refused"):

@@ -121,9 +121,14 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
     """An attempt that was placed is over: quota owes it a charge."""
     if job.members and job.charged < job.attempt:
-        share = sum(wish.share for member in job.members.values() for wish in member.gpus)
-        used = share * max(0, stamp.at_ns - job.placed_ns) // 1_000_000
+        placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
+        used = sum(_used(member, placed_ms) for member in job.members.values())
         cluster.uncharged[attempt_key(job.job_id, job.attempt)] = Charge(job.job_id, job.attempt, job.tenant, used)
+
+
+def _used(member: MemberView, placed_ms: int) -> int:
+    """By the clock of the member's own machine where that measured it: two schedulers' wall clocks may be far apart."""
+    return sum(wish.share for wish in member.gpus) * (member.run_ms or placed_ms)
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
@@ -141,7 +146,7 @@ def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
         return NOTHING
     member = job.members[fact.node_id]
     member.exit_code, member.signal = fact.exit_code, fact.signal
-    member.reason, member.detail = fact.reason, fact.detail
+    member.reason, member.detail, member.run_ms = fact.reason, fact.detail, fact.run_ms
     _follow_members(job)
     return Change((fact.job_id,))
 

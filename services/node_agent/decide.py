@@ -28,6 +28,8 @@ CHECK_AGAIN_NS: Final = 500 * MS
 RELEASE_LIMIT_NS: Final = 30_000 * MS
 ASK_EVERY_NS: Final = 1_000 * MS
 RECORD_FACTS_MAX: Final = 128
+# The supervisor's word for a job that was told to stop.
+STOPPED: Final = "stopped"
 
 
 def decide(state: State, now_ns: int) -> list[a.Action]:
@@ -96,6 +98,8 @@ def _start_or_refuse(state: State, attempt: Attempt, now_ns: int) -> list[a.Acti
 
 
 def _end(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
+    if 0 < s.limit_at_ns(attempt) <= now_ns:
+        s.stop_at_limit(attempt)
     overdue = attempt.kill_at_ns and now_ns >= attempt.kill_at_ns
     if overdue or (state.lost and not attempt.killing):
         attempt.killing, attempt.kill_at_ns = True, now_ns + KILL_AGAIN_NS
@@ -144,17 +148,19 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
 def _finished(state: State, attempt: Attempt) -> f.JobFinished:
     end = attempt.exit
     assert end is not None, "an attempt that exited has its exit"
+    at_limit = end.reason == STOPPED and attempt.told is not None and attempt.told.reason == s.TIME_LIMIT
     return f.JobFinished(
         job_id=attempt.ref.job_id,
         attempt=attempt.ref.attempt,
         node_id=state.node_id,
         exit_code=end.exit_code,
         signal=end.signal,
-        reason=end.reason,
+        reason=s.TIME_LIMIT if at_limit else end.reason,
         detail=end.detail,
         stdout_bytes=end.stdout_bytes,
         stderr_bytes=end.stderr_bytes,
         dropped_bytes=end.dropped_bytes,
+        run_ms=end.run_ms,
     )
 
 
@@ -172,6 +178,8 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
     times: list[int] = []
     if attempt.phase == s.LAUNCHED and attempt.kill_at_ns:
         times.append(attempt.kill_at_ns)
+    if attempt.phase == s.LAUNCHED and s.limit_at_ns(attempt) > now_ns:
+        times.append(s.limit_at_ns(attempt))
     if attempt.phase == s.EXITED and attempt.queued < s.FINISHED_LEVEL:
         times.append(attempt.exited_ns + FINISHED_ALONE_NS)
     checked = attempt.checks is not None and not attempt.checking

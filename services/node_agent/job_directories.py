@@ -73,7 +73,7 @@ class JobDirectories:
             stdin=launch.stdin,
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
-            note={"gpus": launch.gpus, "seq": launch.seq},
+            note={"gpus": launch.gpus, "seq": launch.seq, "time_limit_s": launch.time_limit_s, "grace_s": launch.grace_s},
         )
         job_dir = self._dir(launch.ref)
         try:
@@ -135,7 +135,7 @@ class JobDirectories:
     def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
         name = f"{key[0]}.{key[1]}"
         if event == "started":
-            self.on_event(ProcessStarted(name, record["job_pid"]))
+            self.on_event(ProcessStarted(name, record["job_pid"], processes.boot_ns_of(record["job_start_ticks"])))
         else:
             self.on_event(ProcessExited(name, _exit(record)))
 
@@ -143,7 +143,9 @@ class JobDirectories:
         summary = records.read_summary(self._dir(ref))
         if "note" not in summary:
             return Adopted(ref)  # a power cut tore it; the desired state says it again
-        return Adopted(ref, summary["rank"], tuple(GpuId(uuid) for uuid in summary["note"]["gpus"]), summary["note"]["seq"])
+        note = summary["note"]
+        gpus = tuple(GpuId(uuid) for uuid in note["gpus"])
+        return Adopted(ref, summary["rank"], gpus, note["seq"], note.get("time_limit_s", 0), note.get("grace_s", 0))
 
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
@@ -176,6 +178,7 @@ def _exit(record: Mapping[str, Any]) -> Exit:
         stderr_bytes=record["stderr_bytes"],
         dropped_bytes=record["dropped_bytes"],
         clean=record["clean"],
+        run_ms=-(-record["duration_ns"] // 1_000_000) if record["executed"] else 0,
     )
 
 

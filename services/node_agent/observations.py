@@ -24,6 +24,7 @@ class Exit(msgspec.Struct, frozen=True):
     stderr_bytes: int = 0
     dropped_bytes: int = 0
     clean: bool = True
+    run_ms: int = 0
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -63,10 +64,11 @@ class LaunchFailed(msgspec.Struct, frozen=True):
 
 
 class ProcessStarted(msgspec.Struct, frozen=True):
-    """The command was executed."""
+    """The command was executed, at `began_ns` of this machine's boot clock."""
 
     key: str
     pid: int
+    began_ns: int = 0
 
 
 class ProcessExited(msgspec.Struct, frozen=True):
@@ -102,3 +104,5 @@ class Adopted(msgspec.Struct, frozen=True):
     rank: int = 0
     gpus: tuple[GpuId, ...] = ()
     seq: int = 0
+    time_limit_s: int = 0
+    grace_s: int = 0

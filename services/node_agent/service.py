@@ -263,6 +263,8 @@ class Agent:
             ignore_lease=spec.on_control_loss == "continue",
             gpus=tuple(hold.uuid for hold in order.gpus),
             seq=order.seq,
+            time_limit_s=spec.time_limit_s,
+            grace_s=spec.grace_s,
         )
 
     async def _check_release(self, action: a.CheckRelease) -> None:

@@ -31,6 +31,7 @@ OVER_KEPT: Final = 20_000
 # How long an attempt that nobody wants any more has between TERM and KILL.
 UNWANTED_GRACE_MS: Final = 5_000
 SIGTERM: Final = 15
+TIME_LIMIT: Final = "time_limit"
 # A difference is asked about a moment later: an order or an acknowledgement may be on its way.
 ASK_AFTER_NS: Final = 20 * MS
 ASK_JITTER_NS: Final = 200 * MS
@@ -58,8 +59,11 @@ class Attempt(msgspec.Struct, kw_only=True):
     told: Stop | None = None
     kill_at_ns: int = 0
     killing: bool = False
+    time_limit_s: int = 0
+    grace_s: int = 0
     executed: bool = False
     pid: int = 0
+    began_ns: int = 0
     exit: o.Exit | None = None
     exited_ns: int = 0
     checking: bool = False
@@ -104,7 +108,9 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
         state.lease_deadline_ns, state.lease_written_ns = before.lease_deadline_ns, before.lease_written_ns
     for found in adopted:
         key = key_of(found.ref)
-        state.attempts[key] = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus)
+        attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus)
+        attempt.time_limit_s, attempt.grace_s = found.time_limit_s, found.grace_s
+        state.attempts[key] = attempt
         state.touched[key] = None
     return state
 
@@ -187,6 +193,7 @@ def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) ->
         return
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
     attempt.gpus = tuple(hold.uuid for hold in order.gpus)
+    attempt.time_limit_s, attempt.grace_s = order.spec.time_limit_s, order.spec.grace_s
     state.touched[key] = None
 
 
@@ -196,6 +203,18 @@ def _take_in(state: State, key: str, attempt: Attempt) -> Attempt | None:
     state.attempts[key] = attempt
     state.touched[key] = None
     return attempt
+
+
+def limit_at_ns(attempt: Attempt) -> int:
+    """When its time limit passes, on this machine's own clock from when its process began; 0 for never."""
+    if not attempt.time_limit_s or not attempt.began_ns:
+        return 0
+    return attempt.began_ns + attempt.time_limit_s * 1_000 * MS
+
+
+def stop_at_limit(attempt: Attempt) -> None:
+    """The agent's own reason to stop; what the scheduler ordered counts if it leaves less time."""
+    attempt.stop = _shorter(attempt.stop, Stop(TIME_LIMIT, SIGTERM, attempt.grace_s * 1_000))
 
 
 def _shorter(had: Stop | None, wish: Stop) -> Stop:
@@ -257,7 +276,7 @@ def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
             if attempt.phase == LAUNCHING:
                 attempt.phase, attempt.refusal = REFUSED, seen.reason
         case o.ProcessStarted():
-            attempt.executed, attempt.pid = True, seen.pid
+            attempt.executed, attempt.pid, attempt.began_ns = True, seen.pid, seen.began_ns
         case o.ProcessExited():
             if attempt.exit is None:
                 attempt.phase, attempt.exit, attempt.exited_ns = EXITED, seen.exit, now_ns

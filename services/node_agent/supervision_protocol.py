@@ -22,7 +22,9 @@ class AlreadyLaunched(Refused):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One member to start. `env` is the whole environment; `gpus` and `seq` are kept beside the marker, for the next agent."""
+    """One member to start. `env` is the whole environment; `gpus`, `seq` and the limit with its grace are kept beside the marker,
+    for the next agent.
+    """
 
     ref: AttemptRef
     rank: int
@@ -34,6 +36,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     ignore_lease: bool
     gpus: tuple[GpuId, ...]
     seq: int
+    time_limit_s: int = 0
+    grace_s: int = 0
 
 
 class Piece(msgspec.Struct, frozen=True):

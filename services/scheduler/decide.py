@@ -15,23 +15,28 @@ from libs.common.model import Member, NodeId
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose, possible
 from services.scheduler.queue import Shape
-from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt, limit_passed
+from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt
 
 # A job that nodes refuse or lose this often is failed: it would go round for ever.
 ATTEMPTS_MAX: Final = 100
 # Ends of a member that are nobody's fault but the machine's.
 BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost")
+# Its node ended it at its limit, by the node's own clock (`services/node_agent/decide.py`).
+TIME_LIMIT: Final = "time_limit"
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
 def decide(state: State, now_ns: int, silent: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
-    """The next decision. `silent` are (node, incarnation) that have been silent for longer than a lease and its margin."""
+    """The next decision. `now_ns` is this machine's boot clock: no duration is ever taken between two machines' clocks. `silent`
+    are (node, incarnation) that have been silent for longer than a lease and its margin.
+    """
+    state.now_ns = now_ns
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
         return NONE
     return (
         settle(state)
         or stop(state)
-        or stop_overdue(state, now_ns)
+        or stop_unstarted(state, now_ns)
         or return_node(state)
         or lose_node(state, silent)
         or withdraw(state)
@@ -70,6 +75,8 @@ def _reason(job: Job, members: list[MemberView]) -> str:
     for member in members:
         if member.reason in BY_THE_MACHINE:
             return member.reason
+    if any(member.reason == TIME_LIMIT for member in members):
+        return TIME_LIMIT
     if any(member.state == job_life.REFUSED for member in members):
         return "refused"
     return "signalled" if any(member.signal and member.reason != "stopped" for member in members) else "failed"
@@ -85,7 +92,7 @@ def _exit_code(members: list[MemberView]) -> int | None:
 
 
 def _may_try_again(job: Job, reason: str, counted: bool) -> bool:
-    if job.attempt >= ATTEMPTS_MAX or reason == "time_limit":
+    if job.attempt >= ATTEMPTS_MAX or reason == TIME_LIMIT:
         return False
     if counted:
         return job.retries_used < job.spec.retries
@@ -103,10 +110,10 @@ def stop(state: State) -> Sequence[AnyFact]:
     return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s),)
 
 
-def stop_overdue(state: State, now_ns: int) -> Sequence[AnyFact]:
-    """A job past its time limit, or not started within its start limit, is stopped."""
-    job = state.overdue(now_ns)
-    return (_stop_order(job, limit_passed(job, now_ns), 15, job.spec.grace_s),) if job is not None else NONE
+def stop_unstarted(state: State, now_ns: int) -> Sequence[AnyFact]:
+    """A job that did not start within its start limit is stopped."""
+    job = state.unstarted(now_ns)
+    return (_stop_order(job, "start_timeout", 15, job.spec.grace_s),) if job is not None else NONE
 
 
 def _stop_order(job: Job, reason: str, signal: int, grace_s: int) -> JobStopOrdered:

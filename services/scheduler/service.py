@@ -96,7 +96,7 @@ class Scheduler:
             self.silent = self.leases.silent(self.state.cluster, now)
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
-        return decide(self.state, now_ns, self.silent)
+        return decide(self.state, now, self.silent)
 
     # -- the shell's voice --------------------------------------------------------------------------------------
 
@@ -175,7 +175,8 @@ class Scheduler:
             first.append(ClusterConfigured(cluster_id=settings.cluster_id, timing=timing))
         seq = await self.writer.commit(first)
         self.writer.attached_seq = seq  # folded as anyone's, when it comes back: its sequence is its meaning
-        self.writer.epoch = self.state.epoch = seq
+        self.writer.epoch = seq
+        self.state.begin(seq, self.clock.boot_ns())
         self.renewed_boot_ns = self.writer.acked_boot_ns
         self.leases.begin(self.acked, self.clock.boot_ns())
         logger.info("term %d began after commit %d", seq, self.state.seq)

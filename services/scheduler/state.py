@@ -36,12 +36,15 @@ class Noted(NamedTuple):
 
 
 class State:
-    """`epoch` is this process's own term: 0 until it began one, and it decides only while the log agrees."""
+    """`epoch` is this process's own term: 0 until it began one, and it decides only while the log agrees. `now_ns` is this machine's
+    boot clock when it was last asked to decide; `deadlines` are on it.
+    """
 
     def __init__(self, cluster: Cluster, policy: str = "priority") -> None:
         self.cluster = cluster
         self.order = policies.POLICIES[policy]
         self.epoch = 0
+        self.now_ns = 0
         self.capacity = Capacity()
         self.queue = Queue()
         # The jobs of each rule as a heap of (submission, job); `bucket_of` says which entries still hold.
@@ -91,12 +94,18 @@ class State:
             heappop(heap)
         return None
 
-    def overdue(self, now_ns: int) -> Job | None:
-        """A job whose start or time limit has passed. Entries of ended attempts are dropped on the way."""
+    def begin(self, epoch: int, now_ns: int) -> None:
+        """This process's term: what was placed before it has its start limit from now on, for nobody knows since when it waits."""
+        self.epoch, self.now_ns = epoch, now_ns
+        for job_id in self.noted:
+            self._watch_start(self.cluster.jobs[job_id])
+
+    def unstarted(self, now_ns: int) -> Job | None:
+        """A job whose start limit has passed. Entries of attempts that began or ended are dropped on the way."""
         while self.deadlines and self.deadlines[0][0] <= now_ns:
             _, job_id, attempt = self.deadlines[0]
             job = self.cluster.jobs.get(job_id)
-            if job is not None and job.attempt == attempt and limit_passed(job, now_ns):
+            if job is not None and job.attempt == attempt and waits_to_start(job):
                 return job
             heappop(self.deadlines)
         return None
@@ -153,7 +162,7 @@ class State:
             self._note_attempt(job)
 
     def _note_attempt(self, job: Job) -> None:
-        """Keep the port ledger and the limits of the current attempt."""
+        """Keep the port ledger and the start limit of the current attempt."""
         noted = self.noted.get(job.job_id)
         if job.state not in job_life.ON_NODES:
             if noted is not None:
@@ -165,8 +174,11 @@ class State:
     def _note(self, job: Job) -> None:
         address = self.cluster.nodes[next(iter(job.members))].address
         self._take_port(job.job_id, Noted(address, job.port))
-        for due in limits(job):
-            heappush(self.deadlines, (due, job.job_id, job.attempt))
+        if self.epoch:
+            self._watch_start(job)
+
+    def _watch_start(self, job: Job) -> None:
+        heappush(self.deadlines, (self.now_ns + job.spec.start_s * 1_000_000_000, job.job_id, job.attempt))
 
     def _take_port(self, job_id: JobId, noted: Noted) -> None:
         self.noted[job_id] = noted
@@ -208,20 +220,8 @@ def is_hurt(job: Job) -> bool:
     return any(member.state in job_life.MEMBER_ENDED and member.exit_code != 0 for member in job.members.values())
 
 
-def limits(job: Job) -> list[int]:
-    """When to look at this attempt again: its start limit, and its time limit if it has one."""
-    due = [job.placed_ns + job.spec.start_s * 1_000_000_000]
-    if job.spec.time_limit_s:
-        due.append(job.placed_ns + job.spec.time_limit_s * 1_000_000_000)
-    return due
-
-
-def limit_passed(job: Job, now_ns: int) -> str:
-    """Which limit the attempt has passed, in the word that its stop gives as the reason; empty for none."""
+def waits_to_start(job: Job) -> bool:
+    """A member has not begun, and nothing stops the attempt yet."""
     if job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason:
-        return ""
-    ran_ns = now_ns - job.placed_ns
-    if job.spec.time_limit_s and ran_ns >= job.spec.time_limit_s * 1_000_000_000:
-        return "time_limit"
-    unstarted = any(member.state == job_life.PLACED for member in job.members.values())
-    return "start_timeout" if unstarted and ran_ns >= job.spec.start_s * 1_000_000_000 else ""
+        return False
+    return any(member.state == job_life.PLACED for member in job.members.values())

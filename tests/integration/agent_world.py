@@ -143,16 +143,16 @@ class World:
         await self.until(lambda: len(found()) >= count)
         return found()[-1]
 
-    def order(self, job: str, script: str, attempt: int = 1, incarnation: int = 0, stdin: bool = False) -> StartOrder:
+    def order(self, job: str, script: str, attempt: int = 1, incarnation: int = 0, stdin: bool = False, **wish: int) -> StartOrder:
         self.scheduler.seq += 1
-        spec = JobSpec(command=("/bin/sh", "-c", script), workdir=str(self.state_dir), stdin=stdin)
+        spec = JobSpec(command=("/bin/sh", "-c", script), workdir=str(self.state_dir), stdin=stdin, **wish)  # type: ignore[arg-type]
         holds, peers = (GpuHold(GpuId(f"GPU-{NODE}-0")),), (Peer(NODE, "10.0.0.1", 1),)
         who = incarnation or self.agent.state.incarnation
         return StartOrder(JobId(job), attempt, who, self.scheduler.seq, 0, holds, spec, "default", "u", peers, 29_511)
 
-    async def start(self, job: str, script: str, stdin: bool = False) -> StartOrder:
+    async def start(self, job: str, script: str, stdin: bool = False, **wish: int) -> StartOrder:
         """Placed and ordered, as the scheduler does."""
-        order = self.order(job, script, stdin=stdin)
+        order = self.order(job, script, stdin=stdin, **wish)
         self.scheduler.starts[AttemptRef(order.job_id, 1)] = order
         await self.scheduler.send(order)
         return order

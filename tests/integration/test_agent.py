@@ -89,6 +89,17 @@ async def test_a_job_outlives_its_agent_and_is_adopted(world: World) -> None:
     assert {fact.pid for fact in world.facts(f.JobStarted)} == {pid}
 
 
+async def test_a_time_limit_counts_from_the_process_own_start_over_a_restart_of_the_agent(world: World) -> None:
+    await world.start("j", "exec sleep 60", time_limit_s=2, grace_s=1)
+    await world.said(f.JobStarted, "j")
+    await asyncio.sleep(0.7)
+    await world.drop()
+    await world.begin()
+    ended = await world.said(f.JobFinished, "j")
+    assert (ended.signal, ended.reason) == (15, "time_limit")
+    assert ended.run_ms > 1_000  # from the command on; its process began a little earlier
+
+
 async def test_an_end_that_no_agent_saw_is_recorded_by_the_next(world: World) -> None:
     await world.start("j", "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 5")
     await world.said(f.JobStarted, "j")

@@ -33,7 +33,7 @@ class Live:
         self.log: list[Entry] = []
         self.numbers: dict[str, int] = {}
         self.write([f.TermBegan(instance="a")], subjects.SCHEDULER)
-        self.state.epoch = self.state.cluster.epoch
+        self.state.begin(self.state.cluster.epoch, 0)
 
     def write(self, facts: list[AnyFact], subject: str = "") -> None:
         subject = subject or subject_of(facts[0])
@@ -64,12 +64,15 @@ def some_facts(cluster: Cluster, chance: Random) -> list[AnyFact]:
     for fact in said:
         by_kind.setdefault(f.kind_of(fact), []).append(fact)
     fact = chance.choice(by_kind[chance.choice(sorted(by_kind))])
+    if isinstance(fact, f.JobSubmitted):
+        fact = msgspec.structs.replace(fact, spec=a_spec(chance))
     if isinstance(fact, f.NodeRegistered):
         fact = msgspec.structs.replace(fact, address=chance.choice(("10.0.0.1", "10.0.0.2")))
     return [fact]
 
 
 def a_spec(chance: Random) -> JobSpec:
+    """Start limits are counted by each scheduler's own clock: none passes here."""
     return JobSpec(
         command=("true",),
         nodes=chance.choice((1, 1, 2)),
@@ -92,7 +95,7 @@ def test_a_scheduler_from_a_snapshot_and_the_tail_decides_as_the_one_that_lived_
             cluster = snapshot.decode(snapshot.encode(live.state.cluster))
             assert cluster is not None
             started = State(cluster)
-            started.epoch = live.state.epoch
+            started.begin(live.state.epoch, 0)
         begun = len(live.log)
         live.write(some_facts(live.state.cluster, chance))
         follow(live, started, begun)

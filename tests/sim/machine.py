@@ -47,6 +47,9 @@ class JobFiles(msgspec.Struct):
     rank: int
     gpus: tuple[GpuId, ...]
     seq: int
+    time_limit_s: int = 0
+    grace_s: int = 0
+    began_ns: int = 0
     forgotten: bool = False
     claimed: bool = False
     exit: Exit | None = None
@@ -111,9 +114,11 @@ class Supervised:
     def _exit(self) -> None:
         self.vanish()
         if self.reason == "exited":
-            self.machine.ended(self.ref, Exit(executed=True, exit_code=self.behaviour.exit_code))
+            end = Exit(executed=True, exit_code=self.behaviour.exit_code)
         else:
-            self.machine.ended(self.ref, Exit(executed=True, exit_code=None, signal=self.signal, reason=self.reason))
+            end = Exit(executed=True, exit_code=None, signal=self.signal, reason=self.reason)
+        ran_ns = self.machine.clock.boot_ns() - self.machine.disk.jobs[self.ref].began_ns
+        self.machine.ended(self.ref, msgspec.structs.replace(end, run_ms=-(-ran_ns // 1_000_000)))
 
     def _watch_lease(self) -> None:
         """Look again at each deadline; there is nobody else to do it."""
@@ -193,6 +198,7 @@ class Machine:
             files.exit = Exit(executed=False, exit_code=None, reason="lease_expired")
             return False
         files.claimed = True
+        files.began_ns = self.clock.boot_ns()
         gpus = self.held_by(ref.job_id, ref.attempt, self.node_id)
         running = Running(ref.job_id, ref.attempt, self.node_id, self.boot, gpus, self.loop.now)
         supervised = self.supervised[ref] = Supervised(self, ref, argv, running)

@@ -3,6 +3,7 @@
 Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py` says within how many seeds it is found.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from libs.common import facts as f
 from libs.common import fold, ledger, log_memory, subjects
 from libs.common.cluster import Cluster, Job, MemberView, tenant_of
 from libs.common.facts import AnyFact
+from libs.common.job_life import RUNNING
 from libs.common.log import AppendUnknown
 from libs.common.messages import Desired, Orders
 from libs.common.service import Shell
@@ -23,6 +25,7 @@ from services.node_agent import observations as o
 from services.node_agent.service import Agent
 from services.scheduler import decide
 from services.scheduler.leases import Leases
+from services.scheduler.service import Scheduler
 from tests.sim.log import SimStream
 from tests.sim.machine import Machine
 from tests.sim.slot import Slot
@@ -180,3 +183,18 @@ def the_log_is_trimmed_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
         return
 
     patch.setattr(Trimmer, "_store", forgetful)
+
+
+def a_time_limit_is_counted_between_two_wall_clocks(patch: pytest.MonkeyPatch) -> None:
+    """Once real: the scheduler ends a job by its own wall clock, from a placement that another one has stamped with its own."""
+    own = Scheduler.decide
+
+    def by_wall(self: Scheduler, now_ns: int) -> Sequence[AnyFact]:
+        leads = self.state.epoch != 0 and self.state.cluster.epoch == self.state.epoch and not self.stopping
+        for job in self.state.cluster.jobs.values() if leads else ():
+            ran_s = (now_ns - job.placed_ns) / 1e9
+            if job.state == RUNNING and not job.stop_reason and 0 < job.spec.time_limit_s <= ran_s:
+                return (f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason="time_limit"),)
+        return own(self, now_ns)
+
+    patch.setattr(Scheduler, "decide", by_wall)

@@ -49,11 +49,11 @@ class SimSupervisors:
             raise AlreadyLaunched(f"{key_of(ref)} was started before")
         if weather.hit("launch_refused", self.machine.node_id):
             raise Refused(f"{key_of(ref)} cannot be started: no room on disk")
-        self.machine.disk.jobs[ref] = JobFiles(ref, launch.rank, launch.gpus, launch.seq)
+        self.machine.disk.jobs[ref] = JobFiles(ref, launch.rank, launch.gpus, launch.seq, launch.time_limit_s, launch.grace_s)
         slow = weather.hit("launch_slow", self.machine.node_id)
         await self._touch(self.machine.random.uniform(0.0, LAUNCH_SLOW_S) if slow else LAUNCH_S)
         if self.machine.fork(ref, launch.argv):
-            self._tell(ref, "started", ProcessStarted(key_of(ref), 1))
+            self._tell(ref, "started", ProcessStarted(key_of(ref), 1, self.machine.disk.jobs[ref].began_ns))
         else:
             self.exited(ref, self._lost(self.machine.disk.jobs[ref]))
 
@@ -88,7 +88,7 @@ class SimSupervisors:
     def exited(self, ref: AttemptRef, end: Exit) -> None:
         """Once per attempt and agent process, after its start."""
         if end.executed:
-            self._tell(ref, "started", ProcessStarted(key_of(ref), 1))
+            self._tell(ref, "started", ProcessStarted(key_of(ref), 1, self.machine.disk.jobs[ref].began_ns))
         self._tell(ref, "exited", ProcessExited(key_of(ref), end))
 
     def _tell(self, ref: AttemptRef, event: str, seen: Observation) -> None:
@@ -98,10 +98,10 @@ class SimSupervisors:
 
     def _adopt(self, files: JobFiles) -> Adopted:
         if files.ref in self.machine.supervised:
-            self._tell(files.ref, "started", ProcessStarted(key_of(files.ref), 1))
+            self._tell(files.ref, "started", ProcessStarted(key_of(files.ref), 1, files.began_ns))
         else:
             self.exited(files.ref, self._lost(files))
-        return Adopted(files.ref, files.rank, files.gpus, files.seq)
+        return Adopted(files.ref, files.rank, files.gpus, files.seq, files.time_limit_s, files.grace_s)
 
     def _lost(self, files: JobFiles) -> Exit:
         """The record that there is, or the one of an attempt that nobody supervises and nobody ever will."""

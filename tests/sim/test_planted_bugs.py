@@ -27,6 +27,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_long_lease_is_forgotten: 200,
     planted.the_log_is_trimmed_without_the_archive: 20,
     planted.the_log_is_trimmed_without_a_snapshot: 10,
+    planted.a_time_limit_is_counted_between_two_wall_clocks: 15,
 }
 
 

@@ -1,6 +1,9 @@
 """The agent's core: what it does with orders, leases, the desired state and what became of its jobs."""
 
+import msgspec
+
 from libs.common import facts as f
+from libs.common.model import JobSpec
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent import state as s
@@ -276,6 +279,41 @@ def test_a_stop_for_the_agents_own_reasons_is_not_asked_about() -> None:
     before = s.digest_here(node.state)
     assert node.desired() == [a.StopJob(ref(), 15, s.UNWANTED_GRACE_MS)]
     assert s.digest_here(node.state) == before
+
+
+def limited(node: Node) -> None:
+    """A job with a limit of 60 s and a grace of 3 s runs."""
+    order = msgspec.structs.replace(start(), spec=JobSpec(command=("true",), time_limit_s=60, grace_s=3))
+    node.orders(order)
+    node.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 77, T))
+
+
+def test_a_job_is_stopped_at_its_time_limit_by_its_nodes_own_clock() -> None:
+    node = Node()
+    limited(node)
+    before = s.digest_here(node.state)
+    assert node.later(60 * S - 1) == []
+    assert next_due_ns(node.state) == T + 60 * S
+    assert node.later(1) == [a.StopJob(ref(), 15, 3_000)]
+    assert s.digest_here(node.state) == before
+    node.exited(exit_=o.Exit(True, None, 15, "stopped", run_ms=60_001))
+    ended = finished(exit_code=None, signal=15, reason="time_limit", run_ms=60_001)
+    assert node.see(clean()) == [over(ended, released())]
+
+
+def test_an_agent_that_begins_again_counts_from_when_the_process_began() -> None:
+    node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,), 10, 60, 3),))
+    node.see(o.ProcessStarted("j.1", 77, T - 59 * S))
+    assert node.later(S - 1) == []
+    assert node.later(1) == [a.StopJob(ref(), 15, 3_000)]
+
+
+def test_a_job_that_ends_by_itself_or_by_an_order_did_not_end_at_its_limit() -> None:
+    node = Node()
+    limited(node)
+    assert node.orders(stop()) == [a.StopJob(ref(), 15, 10_000)]
+    node.exited(exit_=o.Exit(True, None, 15, "stopped"))
+    assert node.see(clean()) == [over(finished(exit_code=None, signal=15, reason="stopped"), released())]
 
 
 def test_a_digest_older_than_our_own_facts_says_nothing() -> None:

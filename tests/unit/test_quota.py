@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from libs.common import facts as f
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit
 from libs.common.model import TenantId
 from services.quota.decide import decide
 from services.quota.state import State
-from tests.history import SECOND, begun, closed, finished, job, lost, member, placed, released, requeued, started, submitted
+from tests.history import SECOND, begun, closed, finished, job, lost, member, placed, registered, released, requeued, started, submitted
 
 TENANT = TenantId("default")
 
@@ -145,6 +147,17 @@ def test_an_ended_attempt_is_charged_from_its_placement_to_its_close() -> None:
     assert world.decided() == []
     world.say(closed("a"))
     assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=50 * 4_000)]
+
+
+def test_a_member_is_charged_for_the_time_that_its_node_measured_whatever_the_wall_clocks_say() -> None:
+    world = World()
+    world.say(registered("n2", "n2g1"))
+    world.queue("a")
+    world.say(placed("a", member("n1", "n1g1"), member("n2", "n2g1", rank=1, share=50)), started("a", "n1"), started("a", "n2"))
+    for name, run_ms in (("n1", 700), ("n2", 300)):
+        world.say(msgspec.structs.replace(finished("a", name), run_ms=run_ms), released("a", name))
+    world.say(closed("a"))
+    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=100 * 700 + 50 * 300)]
 
 
 def test_an_attempt_is_charged_once() -> None:

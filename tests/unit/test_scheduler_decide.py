@@ -171,13 +171,33 @@ def test_a_cancelled_job_that_runs_is_ordered_to_stop_once_and_sooner_when_asked
     assert decisions(killed) == [f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="cancelled", signal=15, grace_ms=0)]
 
 
-def test_a_job_past_its_time_limit_is_stopped_and_not_tried_again() -> None:
+def test_a_job_that_its_node_ended_at_its_time_limit_has_failed_and_is_not_tried_again() -> None:
     running = [registered("a"), *waiting("j", time_limit_s=60, retries=3), placed("j", member("a", 0)), started("j", "a")]
-    assert decisions(given(running), now_s=59) == []
-    order = f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="time_limit", signal=15, grace_ms=10_000)
-    assert decisions(given(running), now_s=60) == [order]
-    over = given(running, order, finished("j", "a", None, signal=15, reason="stopped"), released("j", "a"))
-    assert decisions(over, now_s=61) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="failed", reason="time_limit", exit_code=143)]
+    over = given(running, finished("j", "a", None, signal=15, reason="time_limit"), released("j", "a"))
+    assert decisions(over) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="failed", reason="time_limit", exit_code=143)]
+
+
+def test_a_gang_of_which_one_member_is_at_its_time_limit_has_failed_for_that() -> None:
+    gang = [*waiting("j", nodes=2, time_limit_s=60), placed("j", member("a", 0), member("b", 0, rank=1))]
+    running = [registered("a"), registered("b"), *gang, started("j", "a"), started("j", "b")]
+    order = f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="gang_hurt", signal=15, grace_ms=10_000)
+    limited = [finished("j", "a", None, signal=15, reason="time_limit"), released("j", "a")]
+    assert decisions(given(running, limited)) == [order]
+    over = given(running, limited, order, finished("j", "b", None, signal=15, reason="stopped"), released("j", "b"))
+    assert decisions(over) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="failed", reason="time_limit", exit_code=143)]
+
+
+def test_the_scheduler_ends_no_job_by_its_own_clock() -> None:
+    running = [registered("a"), *waiting("j", time_limit_s=60), placed("j", member("a", 0)), started("j", "a")]
+    assert decisions(given(running), now_s=1_000_000) == []
+
+
+def test_a_new_term_counts_the_start_limit_from_its_own_beginning() -> None:
+    state = given(registered("a"), waiting("j", start_s=30), placed("j", member("a", 0)))
+    state.deadlines.clear()
+    state.begin(state.epoch, 1_000 * SECOND_NS)
+    assert decisions(state, now_s=1_029) == []
+    assert [getattr(fact, "reason", "") for fact in decisions(state, now_s=1_030)] == ["start_timeout"]
 
 
 def test_an_attempt_that_does_not_start_in_time_is_stopped() -> None:

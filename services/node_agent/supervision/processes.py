@@ -129,6 +129,11 @@ def kill_below(pid: int, spare: Iterable[int] = ()) -> list[int]:
     return found
 
 
+def boot_ns_of(start_ticks: int) -> int:
+    """A process's start time on the boot clock; up to one tick late, never early."""
+    return (start_ticks + 1) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
 def boottime_ns() -> int:
     """The clock of leases: it never goes back and counts suspend."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -20,6 +20,7 @@ from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
+from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 
 ALL: Final[tuple[type[Checker], ...]] = (
     AtMostOneAttemptAlive,
@@ -35,4 +36,5 @@ ALL: Final[tuple[type[Checker], ...]] = (
     QuotaNeverExceeded,
     ReplayEqualsLive,
     StartedOnlyWhenPlaced,
+    TimeLimitNeverEarly,
 )
