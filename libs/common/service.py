@@ -17,6 +17,7 @@ import uvloop
 
 from libs.common import facts as f
 from libs.common.cancellation import Stopped
+from libs.common.clock import ClockWatch
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.log import Entry, Log, settled_bounds
@@ -90,6 +91,8 @@ class Shell:
         self.state = state
         self.propose = propose
         self.voice = voice
+        self.clocks = ClockWatch(writer.clock)
+        self.live = False
         self.ahead = 0
 
     async def replay(self) -> None:
@@ -111,6 +114,7 @@ class Shell:
             tasks.create_task(self._tick(), name="ticker")
 
     async def _read(self) -> None:
+        self.live = True
         async for batch in self.log.read(self.state.seq):
             self._fold(batch)
             if batch:
@@ -131,6 +135,8 @@ class Shell:
             else:
                 self.state.apply_entry(entry.seq, entry.subject, commit)
             self.voice.folded(entry, commit)
+            if self.live:
+                self.clocks.look(entry.subject, commit.at_ns)
 
     def decide(self) -> None:
         """Ask until it has nothing more to say, or a bound is reached (the next tick goes on)."""

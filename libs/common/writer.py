@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from libs.common import facts as f
-from libs.common.clock import Clock
+from libs.common.clock import Clock, warn_if_behind
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.log import AppendRefused, AppendUnknown, Entry, Log
@@ -68,6 +68,7 @@ class Writer:
             self.expected = last.seq
             self.number, self.last_at_ns = max(number, commit.number), max(at_ns, commit.at_ns)
         self.attached_seq = self.expected
+        warn_if_behind(self.clock, self.subject, self.last_at_ns)
         return self.expected
 
     def now_ns(self) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 from libs.common import archive, fold, snapshot_store, subjects
 from libs.common import facts as f
 from libs.common.bus import Bus
-from libs.common.clock import Clock
+from libs.common.clock import Clock, ClockWatch
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import AnyFact
@@ -78,6 +78,7 @@ class Gateway:
         self.waiting = Waiting()
         self.snapshots = Snapshots(store, 0)
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), seen=lambda: self.cluster.seq)
+        self.clocks = ClockWatch(clock)
         self.caught_up = False
         self.heard_boot_ns = 0
         self.lag = 0
@@ -137,6 +138,8 @@ class Gateway:
         commit = f.decode(entry.data)
         if commit.writer != entry.subject:
             raise Corrupt(f"commit {entry.seq} on {entry.subject} says that {commit.writer} wrote it")
+        if self.caught_up:
+            self.clocks.look(entry.subject, commit.at_ns)
         if self.caught_up and entry.subject == self.writer.subject:
             self.writer.owns(entry)
         changes = fold.apply_entry(self.cluster, entry.seq, entry.subject, commit)

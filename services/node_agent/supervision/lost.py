@@ -44,11 +44,18 @@ def end_lost(job_dir: str, identity: Identity) -> ExitRecord:
     record["executed"] = identity["pid"] > 0  # it may have been
     record["leftovers"] = records.leftovers_of(left)
     record["clean"] = not left
-    record["duration_ns"] = max(0, record["ended_ns"] - record["started_ns"])
+    record["duration_ns"] = _ran_ns(identity)
     for stream in ("stdout", "stderr"):
         record[f"{stream}_bytes"] = _stored(job_dir, stream)  # type: ignore[literal-required]
     records.write_exit(job_dir, record)
     return record
+
+
+def _ran_ns(identity: Identity) -> int:
+    """Until it was found ended, by the boot clock; 0 when the machine has restarted since: nobody measured it."""
+    if identity["boot_id"] != processes.boot_id() or not identity["job_start_ticks"]:
+        return 0
+    return max(1, processes.boottime_ns() - processes.boot_ns_of(identity["job_start_ticks"]))
 
 
 def end_unclaimed(job_dir: str, job_id: str, attempt: int, rank: int, detail: str) -> ExitRecord | None:
