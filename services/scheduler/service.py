@@ -8,14 +8,11 @@ unchanged in tests/sim.
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Final, Protocol
 
 import msgspec
 
-from libs.common import facts as f
 from libs.common import fold, snapshot, snapshot_store, subjects
-from libs.common.archive import whole
 from libs.common.bus import Bus
 from libs.common.cancellation import before
 from libs.common.clock import Clock
@@ -34,6 +31,7 @@ from services.scheduler.decide import decide
 from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain
 from services.scheduler.leases import Leases
+from services.scheduler.past import Past
 from services.scheduler.state import State
 
 SILENCE_CHECK_NS: Final = 100_000_000
@@ -76,6 +74,7 @@ class Scheduler:
         self.acked = Cluster()
         self.leases = Leases()
         self.desired_pages = DesiredPages()
+        self.past = Past()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq)
         self.shell = Shell(log, self.writer, self.state, self.decide, self)
         self.silent: list[tuple[NodeId, int]] = []
@@ -193,7 +192,7 @@ class Scheduler:
         await self.bus.subscribe(f"{subjects.DESIRED}.*", self._on_desired)
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
-        await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why)
+        await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
 
     async def _send_orders(self) -> None:
         """Each node's orders of one moment in as few messages as they fit into."""
@@ -262,11 +261,9 @@ class Scheduler:
 
     async def _on_why(self, subject: str, data: bytes) -> bytes | None:
         ask = msgspec.msgpack.decode(data, type=WhyAsk)
-        try:
-            state = self.state if ask.at == 0 else await state_at(self.log, self.bus, self.store, ask.at)
-        except Unavailable as error:
-            return msgspec.json.encode({"job_id": ask.job_id, "state": "unknown", "answer": str(error), "at": ask.at})
-        return msgspec.json.encode(explain(state, ask.job_id))
+        if ask.at:
+            return await self.past.why(ask.job_id, ask.at)
+        return msgspec.json.encode(explain(self.state, ask.job_id))
 
     async def _farewell(self) -> None:
         """A planned stop: the log says that every node may go on alone, then each hears it with its next heartbeat."""
@@ -280,21 +277,3 @@ class Scheduler:
         self.extended = True
         if self.acked.nodes:
             await asyncio.sleep(FAREWELL_BEATS * self.acked.timing.heartbeat_ms / 1_000)
-
-
-async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
-    """The state as of a past sequence, folded again from the last snapshot before it. Yields to the loop between batches.
-
-    Raises Unavailable when neither the log nor the archive gives what is needed.
-    """
-    cluster = await snapshot_store.newest(store, seq)
-    async with aclosing(whole(log, bus, cluster.seq, seq)) as batches:
-        async for batch in batches:
-            for entry in batch:
-                if entry.seq > seq:
-                    return State(cluster)
-                fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
-            if not batch or cluster.seq >= seq:
-                return State(cluster)
-            await asyncio.sleep(0)
-    return State(cluster)

@@ -26,6 +26,8 @@ LIST_MAX: Final = 1_000
 SCAN_SLICE: Final = 2_000
 HISTORY_MAX: Final = 1_000
 WHY_WAIT_S: Final = 5.0
+# About the past the scheduler has a child process fold the log, behind the questions before this one.
+WHY_PAST_WAIT_S: Final = 35.0
 
 router = APIRouter(tags=["jobs"])
 
@@ -181,7 +183,7 @@ async def why(request: Request, ref: str) -> Response:
     gateway, query = await settled(request, WhyQuery)
     question = msgspec.msgpack.encode({"job_id": gateway.job(ref).job_id, "at": query.at})
     try:
-        proof = await gateway.bus.request(subjects.ask_scheduler("why"), question, WHY_WAIT_S)
+        proof = await gateway.bus.request(subjects.ask_scheduler("why"), question, WHY_PAST_WAIT_S if query.at else WHY_WAIT_S)
     except Unavailable as error:
         raise Problem(503, f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows the last leader") from error
     return Response(proof, media_type="application/json")

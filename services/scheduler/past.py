@@ -1,0 +1,119 @@
+"""`why JOB --at SEQ`: the state of a past sequence, folded again from a snapshot, the log and the archive,
+in a child process with a deadline.
+
+Never in the scheduler's own process: a fold of minutes holds the interpreter, and heartbeats would wait. One child at a time; run as
+`python -m services.scheduler.past JOB SEQ` it has the scheduler's settings and identity, and only reads.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common import fold, log_jetstream, snapshot_store
+from libs.common.archive import whole
+from libs.common.bus import Bus
+from libs.common.bus_nats import NatsBus
+from libs.common.errors import MusterError
+from libs.common.log import Log
+from libs.common.model import JobId
+from libs.common.objects_nats import NatsObjects
+from libs.common.settings import read as read_settings
+from libs.common.snapshot_store import SnapshotStore
+from services.scheduler.explain import explain
+from services.scheduler.state import State
+
+DEADLINE_S: Final = 30.0
+# Who asks while so many wait is told to come again.
+WAITING_MAX: Final = 4
+# The child ends itself so much after its deadline, should nobody be left to end it.
+ALONE_S: Final = 5
+ANSWER_BYTES_MAX: Final = 1 << 19
+# Behind everything that answers heartbeats.
+NICENESS: Final = 10
+
+
+class Past:
+    """One fold at a time, each in a child of its own; `line` starts it."""
+
+    def __init__(self, line: Sequence[str] = (sys.executable, "-m", "services.scheduler.past"), deadline_s: float = DEADLINE_S) -> None:
+        self.line = tuple(line)
+        self.deadline_s = deadline_s
+        self.turn = asyncio.Lock()
+        self.waiting = 0
+
+    async def why(self, job_id: JobId, at: int) -> bytes:
+        """The proof as JSON; when it could not be had, an answer of the same form that says why not."""
+        if self.waiting >= WAITING_MAX:
+            return _no_answer(job_id, at, f"{WAITING_MAX} questions about the past wait already: ask again in a moment")
+        self.waiting += 1
+        try:
+            async with self.turn:
+                return await self._ask(job_id, at)
+        finally:
+            self.waiting -= 1
+
+    async def _ask(self, job_id: JobId, at: int) -> bytes:
+        child = await asyncio.create_subprocess_exec(
+            *self.line, job_id, str(at), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                said, _ = await child.communicate()
+        except TimeoutError:
+            return _no_answer(job_id, at, f"the log up to {at} could not be folded within {self.deadline_s:.0f} s")
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+        if child.returncode or not 0 < len(said) <= ANSWER_BYTES_MAX:
+            return _no_answer(job_id, at, f"the log up to {at} could not be folded: {said.decode(errors='replace')[:400].strip()}")
+        return said
+
+
+def _no_answer(job_id: JobId, at: int, text: str) -> bytes:
+    return msgspec.json.encode({"job_id": job_id, "state": "unknown", "answer": text, "blockers": [], "remedy": None, "at": at})
+
+
+async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
+    """The state as of a past sequence, folded again from the last snapshot before it.
+
+    Raises Unavailable when neither the log nor the archive gives what is needed.
+    """
+    cluster = await snapshot_store.newest(store, seq)
+    async with aclosing(whole(log, bus, cluster.seq, seq)) as batches:
+        async for batch in batches:
+            for entry in batch:
+                if entry.seq > seq:
+                    return State(cluster)
+                fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
+            if not batch or cluster.seq >= seq:
+                return State(cluster)
+    return State(cluster)
+
+
+async def main(job_id: JobId, at: int) -> bytes:
+    """The child's whole work."""
+    settings = read_settings()
+    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed)
+    try:
+        state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), at)
+        return msgspec.json.encode(explain(state, job_id))
+    finally:
+        await client.close()
+
+
+if __name__ == "__main__":
+    signal.alarm(int(DEADLINE_S) + ALONE_S)
+    os.nice(NICENESS)
+    try:
+        sys.stdout.buffer.write(asyncio.run(main(JobId(sys.argv[1]), int(sys.argv[2]))))
+    except MusterError as error:
+        print(error)
+        sys.exit(error.exit_code)
