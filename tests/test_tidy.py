@@ -28,10 +28,10 @@ LARGEST_SHOWN: Final = 10
 PURE: Final = (
     *(f"libs/common/{stem}.py" for stem in ("model", "facts", "cluster", "fold", "job_fold", "node_fold", "ledger", "change")),
     *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "subjects", "messages", "snapshot")),
-    *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "orders", "leases", "queue")),
+    *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "orders", "leases", "queue", "roster", "renewals")),
     *("services/scheduler/placement/*.py", "services/scheduler/policies/*.py"),
     *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment", "trim")),
-    *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment")),
+    *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment", "gossip")),
 )
 IMPURE_MODULES: Final = (*("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib", "datetime", "threading"),)
 NATS_FILES: Final = tuple(f"libs/common/{stem}.py" for stem in ("log_jetstream", "bus_nats", "kv_nats", "objects_nats"))

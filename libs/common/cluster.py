@@ -105,6 +105,8 @@ class Node(msgspec.Struct):
     version: str = ""
     simulated: bool = False
     registered_ns: int = 0
+    peer_address: str = ""
+    peer_key: str = ""
     reason: str = ""
     gpus: list[GpuId] = []
     accounted: dict[str, AttemptRef] = {}

@@ -139,7 +139,10 @@ class NodeReturned(Fact, frozen=True, tag="node.returned"):
 
 
 class NodeRegistered(Fact, frozen=True, tag="node.registered"):
-    """An agent began. `attempts` are all that it still accounts for: what is not named has nothing alive on this node."""
+    """An agent began. `attempts` are all that it still accounts for: what is not named has nothing alive on this node.
+
+    `peer_address` ("ip:port") and `peer_key` (a public nkey) are how other agents ask it; empty when it cannot be asked.
+    """
 
     node_id: NodeId
     incarnation: int
@@ -149,6 +152,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     boot_id: str = ""
     version: str = ""
     simulated: bool = False
+    peer_address: str = ""
+    peer_key: str = ""
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):

@@ -69,13 +69,19 @@ class Heartbeat(msgspec.Struct, frozen=True):
     incarnation: int
     sent_boot_ns: int
     digest: str
+    # How many nodes are in the roster that this agent keeps on its disk; never fewer later, unless the disk is lost.
+    roster_nodes: int = 0
+    # The last lease that this agent was granted: when the heartbeat was sent that it answered, and how long it took to come.
+    lease_sent_ns: int = 0
+    lease_took_ns: int = 0
 
 
 class Lease(msgspec.Struct, frozen=True):
     """scheduler -> agent, counted by the agent from when it sent the heartbeat.
 
     `verdict`: ok; lost (the log says so: begin again as a new incarnation); unknown (not registered as this
-    incarnation yet). `lease_ms` 0 grants nothing. `digest` is of what this node should run, as of commit `seq`.
+    incarnation yet). `lease_ms` 0 grants nothing. `digest` is of what this node should run, as of commit `seq`;
+    `roster` is the digest of the roster.
     """
 
     epoch: int
@@ -85,6 +91,29 @@ class Lease(msgspec.Struct, frozen=True):
     heartbeat_ms: int
     digest: str
     seq: int
+    roster: str = ""
+
+
+class RosterEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A registered node: where its agent hears its peers ("ip:port"), and the nkey that it signs with. Empty: it does not."""
+
+    node_id: NodeId
+    address: str
+    key: str
+    incarnation: int
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """scheduler -> agent: every registered node as of commit `seq`, in order of first registration.
+
+    A later roster begins with the nodes of an older one: nodes are only added. `digest` leaves incarnations out.
+    """
+
+    cluster_id: str = ""
+    seq: int = 0
+    digest: str = ""
+    lease_ms: int = 0
+    nodes: tuple[RosterEntry, ...] = ()
 
 
 class DesiredAsk(msgspec.Struct, frozen=True):

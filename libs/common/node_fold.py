@@ -20,6 +20,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.incarnation = fact.incarnation
     node.address, node.boot_id, node.version = fact.address, fact.boot_id, fact.version
     node.simulated, node.registered_ns = fact.simulated, stamp.at_ns
+    node.peer_address, node.peer_key = fact.peer_address, fact.peer_key
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     robbed = _take_inventory(cluster, node, fact)
     _follow_devices(cluster, node, "node.registered")

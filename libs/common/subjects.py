@@ -56,6 +56,7 @@ WRITER_OF: Final[dict[type[Fact], str]] = _table()
 # Core NATS: requests are answered, none of these is stored.
 HEARTBEAT: Final = "heartbeat"  # heartbeat.<node>: agent -> scheduler, answered by a lease and a digest
 DESIRED: Final = "desired"  # desired.<node>: agent -> scheduler, answered by the full desired state
+ROSTER: Final = "roster"  # roster.<node>: agent -> scheduler, answered by every registered node
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 NODE_ASK: Final = "ask.node"  # ask.node.<node>.<verb>: gateway -> agent: output, stdin
 SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why; trimmer -> scheduler: position
@@ -73,6 +74,10 @@ def heartbeat(node_id: str) -> str:
 
 def desired(node_id: str) -> str:
     return f"{DESIRED}.{node_id}"
+
+
+def roster(node_id: str) -> str:
+    return f"{ROSTER}.{node_id}"
 
 
 def orders(node_id: str) -> str:

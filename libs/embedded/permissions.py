@@ -98,7 +98,7 @@ def node(node_id: str, fleet: Fleet) -> Allowed:
 def node_crossing(node_id: str) -> Crossing:
     """All that there is in a node's account."""
     own = s.node(node_id)
-    asks = (own, f"{API}.DIRECT.GET.{s.STREAM}.{own}", s.heartbeat(node_id), s.desired(node_id), *_put_output())
+    asks = (own, f"{API}.DIRECT.GET.{s.STREAM}.{own}", s.heartbeat(node_id), s.desired(node_id), s.roster(node_id), *_put_output())
     return Crossing(asks, (s.orders(node_id),), (s.ask_node(node_id, ">"),))
 
 
@@ -125,7 +125,7 @@ def _scheduler(fleet: Fleet) -> Allowed:
         *leads,
         *answers,
     )
-    hears = (s.heartbeat("*"), s.desired("*"), s.ask_scheduler(">"), s.ALIVE)
+    hears = (s.heartbeat("*"), s.desired("*"), s.roster("*"), s.ask_scheduler(">"), s.ALIVE)
     return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 

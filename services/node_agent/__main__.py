@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.metadata
+import logging
 import os
 from pathlib import Path
 
@@ -9,18 +10,25 @@ from libs.common import service
 from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.common.kv_nats import KvOutputs
 from libs.common.log_jetstream import JetStreamLog, connect
-from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN
+from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
-from services.node_agent.job_directories import JobDirectories
+from services.node_agent.job_directories import LEASE, JobDirectories
+from services.node_agent.kept_roster import RosterFile
+from services.node_agent.peer_messages import NONCE_BYTES, Signer
+from services.node_agent.peers import Peers, among
+from services.node_agent.peers_udp import open_channel
 from services.node_agent.service import Agent
+from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.processes import boot_id
 from services.node_agent.supervision_protocol import Machine
+
+logger = logging.getLogger(__name__)
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
@@ -35,15 +43,49 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         heartbeat_ms=settings.heartbeat_ms,
         environment=passed_on(os.environ),
     )
+    peers = await _peers(settings, state_dir)
+    incarnation = await IncarnationFile(state_dir).load()
+    work = _serve(settings, stop, machine, peers)
+    await (work if peers is None else among(peers, incarnation, work))
+
+
+async def _serve(settings: Settings, stop: asyncio.Event, machine: Machine, peers: Peers | None) -> None:
+    """The log is waited for as long as the peers keep this node's lease alive."""
+    while True:
+        try:
+            client = await before(stop, connect(settings.servers, f"node-{settings.node_id}", settings.nkey_seed))
+            break
+        except Unavailable:
+            if stop.is_set() or peers is None or not peers.holds_lease():
+                raise
+    state_dir = Path(settings.state)
     driver = SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
     jobs = JobDirectories(state_dir)
-    client = await before(stop, connect(settings.servers, f"node-{settings.node_id}", settings.nkey_seed))
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
-    agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory)
+    agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, peers)
     try:
         await agent.run(stop)
     finally:
         await client.close()
+
+
+async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
+    """None without a key to sign with, or without an address of this machine: then every lease ends as it was granted."""
+    if settings.nkey_seed is None:
+        return None
+    lease, signer = _lease(state_dir), Signer(settings.nkey_seed)
+    keeper = RosterFile(state_dir)
+    try:
+        channel = await open_channel(settings.node_address, (await keeper.load()).address)
+    except OSError as error:
+        logger.warning("%s cannot be listened on (%s): this node's jobs end when no scheduler answers", settings.node_address, error)
+        return None
+    return Peers(NodeId(settings.node_id), channel, SystemClock(), lease, keeper, signer, lambda: os.urandom(NONCE_BYTES))
+
+
+def _lease(state_dir: Path) -> Lease:
+    state_dir.mkdir(parents=True, exist_ok=True)
+    return Lease(str(state_dir.resolve() / LEASE))
 
 
 def _check(settings: Settings) -> None:

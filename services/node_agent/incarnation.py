@@ -1,10 +1,10 @@
 """The number of this agent's lives, in one small file that survives a power cut."""
 
 import asyncio
-import os
 from pathlib import Path
 
 from libs.common.errors import Corrupt
+from services.node_agent import synced_file
 
 FILE = "incarnation"
 
@@ -24,17 +24,4 @@ class IncarnationFile:
             raise Corrupt(f"{self.path} does not hold a number ({error}): remove it, the log knows the last one too") from error
 
     async def store(self, incarnation: int) -> None:
-        await asyncio.to_thread(self._store, incarnation)
-
-    def _store(self, incarnation: int) -> None:
-        draft = self.path.with_suffix(".draft")
-        with open(draft, "w") as file:
-            file.write(str(incarnation))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.rename(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        await asyncio.to_thread(synced_file.replace, self.path, str(incarnation).encode())

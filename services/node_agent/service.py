@@ -31,6 +31,7 @@ from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
 from services.node_agent.environment import environment
+from services.node_agent.peers import Peers
 from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Launch, Machine, Memory
 
 # An answer is waited for during so much of a heartbeat's interval.
@@ -70,6 +71,7 @@ class Agent:
         driver: Driver,
         outputs: OutputStore,
         memory: Memory,
+        peers: Peers | None = None,
     ) -> None:
         self.machine = machine
         self.log = log
@@ -79,6 +81,7 @@ class Agent:
         self.driver = driver
         self.outputs = outputs
         self.memory = memory
+        self.peers = peers
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
         self.state = s.begin(self.node_id, 0, ())
@@ -86,6 +89,7 @@ class Agent:
         self.inventory: Sequence[Gpu] = ()
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
+        self.granted = (0, 0)
         self.inbox: deque[o.Observation] = deque()
         self.wake = asyncio.Event()
         self.alarm: asyncio.TimerHandle | None = None
@@ -174,7 +178,11 @@ class Agent:
             boot_id=self.machine.boot_id,
             version=self.machine.version,
             simulated=self.driver.simulated,
+            peer_address=self.peers.channel.address if self.peers is not None else "",
+            peer_key=self.peers.signer.public if self.peers is not None else "",
         )
+        if self.peers is not None:
+            self.peers.registered(incarnation)
         self.writer.put([fact]).add_done_callback(self._was_registered)
         self.wake.set()
         logger.info("node %s, incarnation %d, %d devices, %d attempts", self.node_id, incarnation, len(self.inventory), len(adopted))
@@ -335,7 +343,8 @@ class Agent:
 
     async def _beat(self, sent_ns: int) -> None:
         incarnation = self.state.incarnation
-        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state))
+        roster_nodes = self.peers.size if self.peers is not None else 0
+        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state), roster_nodes, *self.granted)
         try:
             answer = await self.bus.request(
                 subjects.heartbeat(self.node_id), _encode(beat), timeout_s=self.heartbeat_ms / 1000 * ANSWER_PART
@@ -348,6 +357,10 @@ class Agent:
         self.heartbeat_ms = lease.heartbeat_ms or self.heartbeat_ms
         self.eager_beats = 0 if lease.lease_ms else self.eager_beats - 1
         self.tell(o.LeaseCame(lease, incarnation, sent_ns))
+        if lease.lease_ms and sent_ns > self.granted[0]:
+            self.granted = (sent_ns, self.clock.boot_ns() - sent_ns)
+        if self.peers is not None and self.peers.hears(lease, sent_ns):
+            self._spawn(self.peers.fetch(self.bus))
 
     async def _ask_desired(self) -> None:
         """One at a time; unanswered, it is asked for again after a later lease."""

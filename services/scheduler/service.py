@@ -18,9 +18,9 @@ from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
-from libs.common.facts import AnyFact, ClusterConfigured, Commit, JobPlaced, JobStopOrdered, LeaseExtended, TermBegan
+from libs.common.facts import AnyFact, ClusterConfigured, Commit, JobPlaced, JobStopOrdered, LeaseExtended, NodeRegistered, TermBegan
 from libs.common.log import Entry, Log
-from libs.common.messages import DesiredAsk, Heartbeat, Lease, Order, Orders, by_bytes
+from libs.common.messages import DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, by_bytes
 from libs.common.model import JobId, NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
@@ -32,6 +32,8 @@ from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain
 from services.scheduler.leases import Leases
 from services.scheduler.past import Past
+from services.scheduler.renewals import Renewals
+from services.scheduler.roster import roster
 from services.scheduler.state import State
 
 SILENCE_CHECK_NS: Final = 100_000_000
@@ -72,9 +74,11 @@ class Scheduler:
         self.store = store
         self.state = State(Cluster())
         self.acked = Cluster()
+        self.roster: Roster | None = None  # as of `acked`, made when it is asked for
         self.leases = Leases()
         self.desired_pages = DesiredPages()
         self.past = Past()
+        self.renewals = Renewals()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq)
         self.shell = Shell(log, self.writer, self.state, self.decide, self)
         self.silent: list[tuple[NodeId, int]] = []
@@ -92,7 +96,8 @@ class Scheduler:
         now = self.clock.boot_ns()
         if self.state.epoch and now - self.silence_checked >= SILENCE_CHECK_NS:
             self.silence_checked = now
-            self.silent = self.leases.silent(self.state.cluster, now)
+            self.renewals.check(self.state.cluster, now)
+            self.silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
         return decide(self.state, now, self.silent)
@@ -101,6 +106,8 @@ class Scheduler:
 
     def folded(self, entry: Entry, commit: Commit) -> None:
         fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
+        if any(isinstance(fact, NodeRegistered | ClusterConfigured) for fact in commit.facts):
+            self.roster = None
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
         """Send each node its part of what the log has just taken."""
@@ -178,6 +185,7 @@ class Scheduler:
         self.state.begin(seq, self.clock.boot_ns())
         self.renewed_boot_ns = self.writer.acked_boot_ns
         self.leases.begin(self.acked, self.clock.boot_ns())
+        self.renewals.begin(self.clock.boot_ns())
         logger.info("term %d began after commit %d", seq, self.state.seq)
 
     async def _claim(self) -> None:
@@ -190,6 +198,7 @@ class Scheduler:
     async def _listen(self) -> None:
         await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
         await self.bus.subscribe(f"{subjects.DESIRED}.*", self._on_desired)
+        await self.bus.subscribe(f"{subjects.ROSTER}.*", self._on_roster)
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
@@ -232,12 +241,14 @@ class Scheduler:
         if beat.incarnation < node.incarnation or beat.incarnation <= max(node.lost, ahead.lost):
             return self._lease(beat, "lost", 0)
         self.leases.hear(beat.node_id, now)
+        self.renewals.hear(self.acked, beat, now)
         usable = node.usable and ahead.usable and self.may_grant(now)
-        return self._lease(beat, "ok", self._grant(beat.node_id, now) if usable else 0)
+        return self._lease(beat, "ok", self._grant(beat, now) if usable else 0)
 
-    def _grant(self, node_id: NodeId, now: int) -> int:
-        granted = self.leases.grant(self.acked, node_id, now)
-        self.silent = [each for each in self.silent if each[0] != node_id]  # the list is up to 100 ms old
+    def _grant(self, beat: Heartbeat, now: int) -> int:
+        granted = self.leases.grant(self.acked, beat.node_id, now)
+        self.renewals.grant(beat, now)
+        self.silent = [each for each in self.silent if each[0] != beat.node_id]  # the list is up to 100 ms old
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
@@ -245,7 +256,15 @@ class Scheduler:
         digest = orders.node_digest(self.acked, beat.node_id) if known else ""
         heartbeat_ms = self.acked.timing.heartbeat_ms
         epoch, seq = self.state.epoch, self.acked.seq
-        return _encode(Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, heartbeat_ms, digest, seq))
+        return _encode(Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, heartbeat_ms, digest, seq, self._present_roster().digest))
+
+    def _present_roster(self) -> Roster:
+        if self.roster is None:
+            self.roster = roster(self.acked)
+        return self.roster
+
+    async def _on_roster(self, subject: str, data: bytes) -> bytes | None:
+        return _encode(self._present_roster()) if self.acked.epoch == self.state.epoch else None
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
         node_id = NodeId(subject.split(".", 1)[1])

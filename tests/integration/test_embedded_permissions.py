@@ -211,6 +211,7 @@ async def test_a_gateway_keeps_snapshots_that_every_deciding_service_reads(world
 QUESTIONS = [
     ("node-1", s.heartbeat("1"), "scheduler", s.heartbeat("*")),
     ("node-1", s.desired("1"), "scheduler", s.desired("*")),
+    ("node-1", s.roster("1"), "scheduler", s.roster("*")),
     ("gateway-a", s.ask_scheduler("why"), "scheduler", s.ask_scheduler(">")),
     ("operator", s.ask_scheduler("why"), "scheduler", s.ask_scheduler(">")),
     ("gateway-a", s.ask_node("1", "output"), "node-1", s.ask_node("1", ">")),
@@ -251,6 +252,7 @@ REFUSED_TONGUES = [
     ("node-1", s.orders("2"), "node-2", s.orders("2")),
     ("node-1", s.heartbeat("2"), "scheduler", s.heartbeat("*")),
     ("node-1", s.desired("2"), "scheduler", s.desired("*")),
+    ("node-1", s.roster("2"), "scheduler", s.roster("*")),
     ("node-1", s.ask_node("2", "output"), "node-2", s.ask_node("2", ">")),
     ("node-1", s.ask_scheduler("why"), "scheduler", s.ask_scheduler(">")),
     ("node-1", s.ALIVE, "scheduler", s.ALIVE),

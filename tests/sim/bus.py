@@ -5,7 +5,7 @@ messages inside its own process, in the order of arrival, as `libs.common.bus_me
 """
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from libs.common.bus import Handler
 from libs.common.bus_memory import Subscription, matches
@@ -14,6 +14,7 @@ from tests.sim.loop import Process
 from tests.sim.weather import Weather
 
 HOP_S: Final = 0.0003
+CONTROL: Final = "control"
 
 
 class SimSubscription(Subscription):
@@ -31,12 +32,16 @@ class SimSubscription(Subscription):
 
 
 class Network:
-    """Who listens, and which machines are cut off. `cut` maps a host to the virtual time at which it is joined again."""
+    """Who listens, and which machines are cut off: from all others (`cut`), or from the control plane alone (`apart`). Both map a host to
+    the virtual time at which it is joined again. `channels` are the peers' sockets, by machine.
+    """
 
     def __init__(self, weather: Weather) -> None:
         self.weather = weather
         self.subscriptions: list[SimSubscription] = []
         self.cut: dict[str, float] = {}
+        self.apart: dict[str, float] = {}
+        self.channels: dict[str, Any] = {}
         self._found: dict[str, list[SimSubscription]] = {}
 
     def join(self, subscription: SimSubscription) -> None:
@@ -59,6 +64,8 @@ class Network:
         """Whether a message gets through."""
         now = asyncio.get_running_loop().time()
         if sender != listener and (self.cut.get(sender, 0.0) > now or self.cut.get(listener, 0.0) > now):
+            return False
+        if (listener == CONTROL and self.apart.get(sender, 0.0) > now) or (sender == CONTROL and self.apart.get(listener, 0.0) > now):
             return False
         return not self.weather.hit("bus_lost", subject)
 

@@ -17,6 +17,9 @@ BLOWS_MAX: Final = 9
 SKEW_MAX_S: Final = 3_600.0
 KILL_IN_PURGE: Final = 0.02
 
+LEASE_MS: Final = 5_000
+LONG_LEASE_MS: Final = 9_000
+
 KILL: Final = "kill"
 PAUSE: Final = "pause"
 STALL: Final = "log_stalls"
@@ -25,6 +28,8 @@ POWER_CUT: Final = "power_cut"
 REBOOT: Final = "reboot"
 DISK_LOST: Final = "disk_lost"
 AGENT_DEAD: Final = "agent_dead"
+APART: Final = "apart_from_control"
+OUTAGE: Final = "control_plane_down"
 CLOCK_STEP: Final = "clock_step"
 SECOND: Final = "second_scheduler"
 PLANNED: Final = "planned_stop"
@@ -78,6 +83,7 @@ class Plan(msgspec.Struct, frozen=True):
     skew_max_s: float
     nodes: tuple[int, ...]
     trim: Trim | None = None
+    lease_ms: int = LEASE_MS
 
 
 def plan(seed: int) -> Plan:
@@ -87,10 +93,12 @@ def plan(seed: int) -> Plan:
     off = set_off(dice) if dice.random() < 0.5 else ()
     rates = Rates(**{name: rate * dice.choice((0.5, 1.0, 2.0)) for name, rate in RATES.items() if name not in off})
     kinds = [kind for kind in KINDS if kind not in off] or [KILL]
-    blows = tuple(sorted(_blow(dice, dice.choice(kinds), len(nodes)) for _ in range(dice.randint(BLOWS_MIN, BLOWS_MAX))))
+    blows = [_blow(dice, dice.choice(kinds), len(nodes)) for _ in range(dice.randint(BLOWS_MIN, BLOWS_MAX))]
+    skew_max_s = dice.choice((0.0, 2.0, SKEW_MAX_S))
     trim, extra = _trimming(random.Random(f"trim {seed}"))
     rates.kill_in_purge = KILL_IN_PURGE if trim is not None else 0.0
-    return Plan(seed, rates, tuple(sorted((*blows, *extra))), STORM_S, dice.choice((0.0, 2.0, SKEW_MAX_S)), nodes, trim)
+    lease_ms, more = _control_lost(random.Random(f"control {seed}"), len(nodes))
+    return Plan(seed, rates, tuple(sorted((*blows, *extra, *more))), STORM_S, skew_max_s, nodes, trim, lease_ms)
 
 
 def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
@@ -104,7 +112,17 @@ def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
 def calm(seed: int) -> Plan:
     """The same cluster without a fault."""
     stormy = plan(seed)
-    return Plan(seed, Rates(), (), 0.0, 0.0, stormy.nodes)
+    return Plan(seed, Rates(), (), 0.0, 0.0, stormy.nodes, lease_ms=stormy.lease_ms)
+
+
+def _control_lost(dice: random.Random, nodes: int) -> tuple[int, list[Blow]]:
+    """In every other run a lease long enough for agents to ask each other before it ends, and the control plane away from all or some."""
+    if dice.random() < 0.5:
+        return LEASE_MS, []
+    kinds = [dice.choice((OUTAGE, OUTAGE, APART, APART, APART)) for _ in range(dice.randint(1, 3))]
+    return LONG_LEASE_MS, [
+        Blow(dice.uniform(1.0, STORM_S - 4.0), kind, f"n{dice.randrange(nodes)}", dice.choice((5.0, 9.0, 15.0, 22.0))) for kind in kinds
+    ]
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import msgspec
 
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
 from services.node_agent.observations import Exit
+from services.node_agent.peers import Kept
 from tests.sim.clock import SimClock
 from tests.sim.loop import VirtualLoop
 from tests.sim.truth import Running, Truth
@@ -56,11 +57,12 @@ class JobFiles(msgspec.Struct):
 
 
 class Disk:
-    """What survives a power cut: the supervisors' directories, and the agent's one number."""
+    """What survives a power cut: the supervisors' directories, the agent's one number and its roster."""
 
     def __init__(self) -> None:
         self.jobs: dict[AttemptRef, JobFiles] = {}
         self.incarnation = 0
+        self.kept = Kept()
 
 
 class Listener(Protocol):

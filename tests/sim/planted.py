@@ -16,15 +16,18 @@ from libs.common.facts import AnyFact
 from libs.common.job_life import RUNNING
 from libs.common.log import AppendUnknown
 from libs.common.messages import Desired, Orders
+from libs.common.model import NodeId
 from libs.common.service import Shell
 from libs.common.writer import Writer
 from services.audit import trim
 from services.audit.trim import Decision, Policy, Standing
 from services.audit.trimmer import Trimmer
+from services.node_agent import gossip
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
 from services.scheduler import decide
 from services.scheduler.leases import Leases
+from services.scheduler.renewals import Renewals
 from services.scheduler.service import Scheduler
 from tests.sim.log import SimStream
 from tests.sim.machine import Machine
@@ -148,6 +151,27 @@ def a_writer_owns_what_came_before_it(patch: pytest.MonkeyPatch) -> None:
         self.attached_seq = 0
 
     patch.setattr(Writer, "__init__", attached_to_nothing)
+
+
+def a_lease_is_extended_without_a_majority(patch: pytest.MonkeyPatch) -> None:
+    """An agent that no scheduler answers takes itself for most of the nodes."""
+    patch.setattr(gossip, "_count", lambda state, node_id: state.asked_ns + state.roster.lease_ms * gossip.MS)
+
+
+def a_renewed_peer_counts(patch: pytest.MonkeyPatch) -> None:
+    """An agent goes on when most nodes answer, whatever they say."""
+    answered = gossip.answered
+
+    def credulous(state: gossip.Gossip, peer: NodeId, nonce: bytes, unrenewed_ms: int, now_ns: int) -> int:
+        return answered(state, peer, nonce, 60_000, now_ns)
+
+    patch.setattr(gossip, "answered", credulous)
+
+
+def a_node_is_lost_by_its_own_silence_alone(patch: pytest.MonkeyPatch) -> None:
+    """Once real: the scheduler does not ask whether most nodes may have gone on by themselves."""
+    patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: silent)
+    patch.setattr(Leases, "_hears_too_few", lambda self, cluster, now: False)
 
 
 def old_silence_counts(patch: pytest.MonkeyPatch) -> None:

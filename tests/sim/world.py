@@ -25,6 +25,7 @@ from libs.common.settings import Settings
 from libs.common.snapshot_store import MemorySnapshots
 from services.audit.trim import Policy
 from services.audit.trimmer import Trimmer
+from services.node_agent.peers import among
 from services.node_agent.service import Agent
 from services.node_agent.supervision_protocol import Machine
 from services.quota.service import Quota
@@ -33,13 +34,14 @@ from services.scheduler.service import Scheduler
 from services.scheduler.state import State as SchedulerState
 from tests.sim import faults
 from tests.sim.auditor import Archive, Auditor, keep_trimming
-from tests.sim.bus import Network
+from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
 from tests.sim.faults import Blow, Plan
 from tests.sim.log import SimStream
 from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
 from tests.sim.machine import Machine as SimMachine
+from tests.sim.peers import peers_of
 from tests.sim.slot import SimLeadership, Slot, cause
 from tests.sim.supervisors import SimDriver, SimMemory, SimSupervisors
 from tests.sim.truth import Running, Truth
@@ -121,16 +123,16 @@ class World:
         return machine
 
     def _slots(self) -> dict[str, Slot]:
-        slots = [Slot(self, name, "control", self._scheduler) for name in ("scheduler-a", "scheduler-b")]
-        slots += [Slot(self, "quota", "control", self._quota), Slot(self, "gateway", "control", self._gateway)]
-        slots += [Slot(self, "audit", "control", self._audit)]
+        slots = [Slot(self, name, CONTROL, self._scheduler) for name in ("scheduler-a", "scheduler-b")]
+        slots += [Slot(self, "quota", CONTROL, self._quota), Slot(self, "gateway", CONTROL, self._gateway)]
+        slots += [Slot(self, "audit", CONTROL, self._audit)]
         if self.plan.trim is not None:
-            slots += [Slot(self, "trimmer", "control", self._trimmer)]
+            slots += [Slot(self, "trimmer", CONTROL, self._trimmer)]
         slots += [Slot(self, f"agent-{node_id}", node_id, self._agent) for node_id in self.machines]
         return {slot.name: slot for slot in slots}
 
     async def _scheduler(self, slot: Slot) -> None:
-        settings = msgspec.structs.replace(SETTINGS, instance=slot.name)
+        settings = msgspec.structs.replace(SETTINGS, instance=slot.name, lease_ms=self.plan.lease_ms)
         scheduler = Scheduler(slot.open_log(), slot.open_bus(), slot.clock, settings, SimLeadership(slot), self.snapshots)
         scheduler.desired_pages.page_bytes = PAGE_BYTES
         slot.service = scheduler
@@ -158,9 +160,9 @@ class World:
         slot.clock = machine.clock
         jobs, memory = SimSupervisors(machine, slot.process), SimMemory(machine, slot.process)
         identity = Machine(node_id=machine.node_id, address=machine.node_id, boot_id=machine.boot_id)
-        log, bus = slot.open_log(), slot.open_bus()
-        slot.service = Agent(identity, log, bus, machine.clock, jobs, SimDriver(machine), MemoryOutputs(), memory)
-        await slot.service.run(asyncio.Event())
+        log, bus, peers = slot.open_log(), slot.open_bus(), peers_of(machine, self.network, slot.process)
+        slot.service = Agent(identity, log, bus, machine.clock, jobs, SimDriver(machine), MemoryOutputs(), memory, peers)
+        await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))
 
     def skew(self) -> float:
         return self.dice.uniform(-self.plan.skew_max_s, self.plan.skew_max_s)
@@ -268,6 +270,7 @@ class World:
         """The storm is over: everything is joined, powered and started again."""
         self.weather.stormy = False
         self.network.cut.clear()
+        self.network.apart.clear()
         self.stall(0.0)
         for slot in self.slots.values():
             slot.held_until = min(slot.held_until, self.loop.now)
@@ -293,6 +296,11 @@ class World:
                 self.stall(blow.length_s)
             case faults.CUT:
                 self.network.cut[blow.target] = self.loop.now + blow.length_s
+            case faults.APART:
+                self.network.apart[blow.target] = self.loop.now + blow.length_s
+            case faults.OUTAGE:
+                self.network.cut[CONTROL] = self.loop.now + blow.length_s
+                self.stall(blow.length_s)
             case faults.CLOCK_STEP:
                 self.slots[blow.target].clock.skew_s = blow.length_s
             case faults.ORPHAN:

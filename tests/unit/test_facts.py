@@ -57,8 +57,14 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
             assert getattr(fact, field.name) != known or f"{f.kind_of(fact)}.{field.name}" in LEFT_AT_DEFAULT
 
 
-# Fields whose default is what a right writer says nearly always, or whose None is the case to hold, or that came after the example.
-LEFT_AT_DEFAULT = ("node.lost.reason", "job.finished.exit_code", "job.finished.run_ms")
+# Fields whose default is what a right writer says nearly always, whose None is the case to hold, or that came after the example.
+LEFT_AT_DEFAULT = (
+    "node.lost.reason",
+    "job.finished.exit_code",
+    "job.finished.run_ms",
+    "node.registered.peer_address",
+    "node.registered.peer_key",
+)
 
 
 def test_a_fact_without_the_fields_that_came_later_gets_their_defaults() -> None:

@@ -40,6 +40,7 @@ def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet
     assert speakers(fleet, s.orders("1")) == ["scheduler"]
     assert speakers(fleet, s.heartbeat("1")) == ["node-1"]
     assert speakers(fleet, s.desired("2")) == ["node-2"]
+    assert speakers(fleet, s.roster("2")) == ["node-2"]
     assert speakers(fleet, s.ALIVE) == ["scheduler"]
 
 

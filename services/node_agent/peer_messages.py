@@ -1,0 +1,114 @@
+"""What agents say to each other when no scheduler answers: one question, one answer, each signed with the node's own nkey.
+
+A datagram is a MessagePack pair (body, Ed25519 signature over CONTEXT and the body). Whatever is too long, cannot be read, is of
+another cluster, of nobody in the roster, of an older life of a node, or not signed by it, is None for the reader. Test:
+tests/unit/test_peer_messages.py.
+"""
+
+import base64
+import binascii
+from typing import Final
+
+import msgspec
+import nkeys
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
+
+from libs.common.messages import Roster, RosterEntry
+from libs.common.model import NodeId
+
+DATAGRAM_BYTES_MAX: Final = 1_024
+NONCE_BYTES: Final = 16
+# What is signed here can be nothing that the same key signs elsewhere (the log's server has it sign a nonce of text).
+CONTEXT: Final = b"\x00muster peer 1\x00"
+KEY_BYTES: Final = 32
+
+
+class PeerAsk(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+    """Since when have you not been renewed? The nonce is of this round of asks."""
+
+    cluster_id: str
+    node_id: NodeId
+    incarnation: int
+    nonce: bytes
+
+
+class PeerAnswer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+    """`unrenewed_ms`: for how long, at the moment of answering; -1 while renewed. `to` is who asked."""
+
+    cluster_id: str
+    node_id: NodeId
+    incarnation: int
+    nonce: bytes
+    to: NodeId
+    unrenewed_ms: int
+
+
+Said = PeerAsk | PeerAnswer
+
+
+class _Datagram(msgspec.Struct, frozen=True, array_like=True):
+    body: bytes
+    signature: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_datagram = msgspec.msgpack.Decoder(_Datagram)
+_said: msgspec.msgpack.Decoder[Said] = msgspec.msgpack.Decoder(Said)
+
+
+class Signer:
+    """This node's own key. Raises ValueError or nkeys.NkeysError for what is no seed."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._pair = nkeys.from_seed(bytearray(seed))  # type: ignore[no-untyped-call]
+        self.public = str(self._pair.public_key.decode())
+
+    def datagram(self, said: Said) -> bytes:
+        body = _encode(said)
+        return _encode(_Datagram(body, self._pair.sign(CONTEXT + body)))
+
+
+class Reader:
+    """Believes those of one roster."""
+
+    def __init__(self, roster: Roster) -> None:
+        self.cluster_id = roster.cluster_id
+        self.entries: dict[NodeId, RosterEntry] = {entry.node_id: entry for entry in roster.nodes}
+        self.keys: dict[NodeId, VerifyKey] = {}
+
+    def read(self, data: bytes) -> Said | None:
+        """What a peer said, or None. Never raises."""
+        if len(data) > DATAGRAM_BYTES_MAX:
+            return None
+        try:
+            datagram = _datagram.decode(data)
+            said = _said.decode(datagram.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return said if self._is_of_the_roster(said) and self._is_signed(said.node_id, datagram) else None
+
+    def _is_of_the_roster(self, said: Said) -> bool:
+        entry = self.entries.get(said.node_id)
+        known = entry is not None and entry.key != "" and said.incarnation >= entry.incarnation
+        return known and said.cluster_id == self.cluster_id and len(said.nonce) == NONCE_BYTES
+
+    def _is_signed(self, node_id: NodeId, datagram: _Datagram) -> bool:
+        try:
+            key = self.keys.get(node_id) or VerifyKey(raw_key(self.entries[node_id].key))
+            key.verify(CONTEXT + datagram.body, datagram.signature)
+        except (BadSignatureError, ValueError):
+            return False
+        self.keys[node_id] = key
+        return True
+
+
+def raw_key(public: str) -> bytes:
+    """The Ed25519 key in a public nkey (a prefix before it, a checksum after it, in base 32). Raises ValueError for what is none."""
+    try:
+        raw = base64.b32decode(public + "=" * (-len(public) % 8))
+    except binascii.Error as error:
+        raise ValueError(f"{public!r} is no public nkey: {error}") from error
+    if len(raw) != KEY_BYTES + 3:
+        raise ValueError(f"{public!r} is no public nkey: it has {len(raw)} bytes")
+    return raw[1 : 1 + KEY_BYTES]

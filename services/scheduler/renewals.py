@@ -1,0 +1,96 @@
+"""Whether most nodes were renewed, at every instant: without that no node is declared lost, for the agents may have gone on by themselves.
+
+Pure; times are nanoseconds of one machine's boot clock, given as arguments. The other half of the rule is `services/node_agent/gossip.py`:
+an agent extends its lease when a strict majority of its roster, the first nodes by registration, was not renewed at one instant. So a node
+is lost only when for a lease and a margin at least half of each roster that it may have were renewed, as this process knows surely: a node
+is, from the heartbeat in which it names a lease of this process, until half a lease after the heartbeat that this lease answered.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.cluster import Cluster
+from libs.common.messages import Heartbeat
+from libs.common.model import NodeId
+
+MS: Final = 1_000_000
+# The agents count by the same part (`services/node_agent/gossip.py`).
+RENEWED_PART: Final = 2
+# A roster of one extends nothing: its node could never be lost.
+ROSTER_MIN: Final = 2
+GRANTS_KEPT: Final = 8
+
+
+class _Renewal(msgspec.Struct):
+    """Of one node: the times of our answers by the heartbeat that each answered; from when until when it is renewed; its roster's size."""
+
+    grants: dict[int, int] = {}
+    since: int = 0
+    until: int = 0
+    roster_nodes: int = 0
+
+
+class Renewals:
+    """`short` holds, for each roster by its size, when fewer than half of its nodes were last renewed (0: never in this term).
+
+    What was before the term needs no watching: the floor in `leases.py` outlasts every lease that was extended then.
+    """
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.nodes: dict[NodeId, _Renewal] = {}
+        self.short: list[int] = []
+
+    def begin(self, now: int) -> None:
+        """A term began."""
+        self.checked = now
+        self.nodes.clear()
+        self.short.clear()
+
+    def hear(self, cluster: Cluster, beat: Heartbeat, now: int) -> None:
+        """The lease that it names left here at `granted` and was held not later than `lease_took_ns` after its heartbeat was sent."""
+        node = self.nodes.setdefault(beat.node_id, _Renewal())
+        node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
+        granted = node.grants.get(beat.lease_sent_ns)
+        if granted is None:
+            return
+        until = granted - max(0, beat.lease_took_ns) + cluster.timing.lease_ms * MS // RENEWED_PART
+        if until > node.until:
+            node.since = now if now > node.until else node.since
+            node.until = until
+
+    def grant(self, beat: Heartbeat, now: int) -> None:
+        """A heartbeat that comes twice was first answered the first time."""
+        grants = self.nodes.setdefault(beat.node_id, _Renewal()).grants
+        grants.setdefault(beat.sent_boot_ns, now)
+        if len(grants) > GRANTS_KEPT:
+            del grants[next(iter(grants))]
+
+    def check(self, cluster: Cluster, now: int) -> None:
+        """Look at each roster: a node counts only when it was renewed all the time since the check before."""
+        self.short += [0] * (len(cluster.nodes) - len(self.short))
+        renewed = 0
+        for index, node_id in enumerate(cluster.nodes):
+            node = self.nodes.get(node_id)
+            renewed += node is not None and node.since <= self.checked and node.until >= now
+            if 2 * renewed < index + 1:
+                self.short[index] = now
+        self.checked = now
+
+    def losable(self, cluster: Cluster, silent: Sequence[tuple[NodeId, int]], now: int) -> list[tuple[NodeId, int]]:
+        """Those of the silent nodes that no agent's own rule can keep alive."""
+        if not silent:
+            return []
+        limit = now - cluster.timing.silence_ms * MS
+        order = {node_id: index for index, node_id in enumerate(cluster.nodes)}
+        kept = [index for index in range(ROSTER_MIN - 1, len(self.short)) if self.short[index] > limit]
+        return [each for each in silent if not self._kept(order, kept, each[0])]
+
+    def _kept(self, order: dict[NodeId, int], kept: list[int], node_id: NodeId) -> bool:
+        """Whether a roster that this node may have was short: one that holds it, and no fewer nodes than it has named."""
+        known = self.nodes.get(node_id)
+        least = max(order[node_id], known.roster_nodes - 1 if known is not None else 0)
+        return bisect_left(kept, least) < len(kept)

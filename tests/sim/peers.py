@@ -1,0 +1,90 @@
+"""The peers' channel between simulated machines, and what an agent keeps for it: twins of the socket, the lease file and the roster file.
+
+A machine's address is its name. Datagrams are lost and late as messages of the bus are; a machine that is cut off reaches nobody.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+import nkeys
+
+from libs.common.model import NodeId
+from services.node_agent.peer_messages import NONCE_BYTES, Signer
+from services.node_agent.peers import Kept, Peers
+from tests.sim.bus import Network
+from tests.sim.loop import Process
+from tests.sim.machine import Machine
+from tests.sim.supervisors import DISK_S
+
+SUBJECT: Final = "peers"
+SEED_BYTES: Final = 32
+
+
+class SimChannel:
+    """See `services.node_agent.peers.Channel`."""
+
+    def __init__(self, network: Network, process: Process, host: str) -> None:
+        self.network = network
+        self.process = process
+        self.address = host
+        self.hear: Callable[[str, bytes], None] = lambda sender, data: None
+
+    def listen(self, hear: Callable[[str, bytes], None]) -> None:
+        self.hear = hear
+        self.network.channels[self.address] = self
+
+    def send(self, to: str, data: bytes) -> None:
+        self.process.check()
+        channel = self.network.channels.get(to)
+        if channel is not None and self.network.passes(self.address, to, SUBJECT):
+            channel.process.deliver(channel.hear, self.address, data, delay_s=self.network.delay_s(SUBJECT))
+
+
+class SimLease:
+    """See `services.node_agent.peers.LeaseFile`."""
+
+    def __init__(self, machine: Machine, process: Process) -> None:
+        self.machine = machine
+        self.process = process
+
+    def deadline_ns(self) -> int:
+        return self.machine.lease_ns
+
+    def extend(self, deadline_ns: int) -> None:
+        self.process.check()
+        self.machine.weather.tell("lease_extended_by_peers", self.machine.node_id)
+        self.machine.lease_ns = max(self.machine.lease_ns, deadline_ns)
+
+
+class SimKeeper:
+    """See `services.node_agent.peers.Keeper`."""
+
+    def __init__(self, machine: Machine, process: Process) -> None:
+        self.machine = machine
+        self.process = process
+
+    async def load(self) -> Kept:
+        self.process.check()
+        return self.machine.disk.kept
+
+    async def store(self, kept: Kept) -> None:
+        await asyncio.sleep(DISK_S)
+        self.process.check()
+        self.machine.disk.kept = kept
+
+
+def peers_of(machine: Machine, network: Network, process: Process) -> Peers:
+    """As one agent process has them. Its nonces and its key are the same in every run."""
+    dice = random.Random(f"peers {process.name}")
+    seed = nkeys.encode_seed(random.Random(f"key {machine.node_id}").randbytes(SEED_BYTES), nkeys.PREFIX_BYTE_USER)
+    return Peers(
+        NodeId(machine.node_id),
+        SimChannel(network, process, machine.node_id),
+        machine.clock,
+        SimLease(machine, process),
+        SimKeeper(machine, process),
+        Signer(seed),
+        lambda: dice.randbytes(NONCE_BYTES),
+    )

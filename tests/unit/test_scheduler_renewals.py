@@ -1,0 +1,105 @@
+"""No node is lost while most nodes may have gone on by themselves: the scheduler's half of the rule."""
+
+from libs.common.cluster import Cluster, Node
+from libs.common.messages import Heartbeat
+from libs.common.model import NodeId, Timing
+from services.scheduler.renewals import Renewals
+
+MS = 1_000_000
+LEASE_MS = 10_000
+SILENCE_MS = 11_000
+CHECK_MS = 100
+BEAT_MS = 1_000
+NAMES = [NodeId(name) for name in ("a", "b", "c", "d")]
+CLUSTER = Cluster(timing=Timing(BEAT_MS, LEASE_MS, 1_000, 3_000), nodes={name: Node(name, "healthy", 1) for name in NAMES})
+T_MS = 1_000_000
+
+
+class Watched:
+    """A scheduler that is asked every 100 ms. Each node's clock shows the same as its own."""
+
+    def __init__(self, roster_nodes: int = 0) -> None:
+        self.renewals = Renewals()
+        self.now_ms = T_MS
+        self.roster_nodes = roster_nodes
+        self.held: dict[NodeId, int] = {}
+        self.renewals.begin(self.now_ms * MS)
+
+    def go(self, ms: int, *beating: NodeId, granted: bool = True, late_ms: int = 0) -> "Watched":
+        """So long, with these nodes sending each second; a lease is in their hands at once."""
+        end_ms = self.now_ms + ms
+        while self.now_ms < end_ms:
+            if (self.now_ms - T_MS) % BEAT_MS == 0:
+                for name in beating:
+                    self.beat(name, granted, late_ms)
+            self.renewals.check(CLUSTER, self.now_ms * MS)
+            self.now_ms += CHECK_MS
+        return self
+
+    def beat(self, name: NodeId, granted: bool, late_ms: int = 0) -> None:
+        sent_ns = (self.now_ms - late_ms) * MS
+        beat = Heartbeat(name, 1, sent_ns, "", self.roster_nodes, self.held.get(name, 0), 0)
+        self.renewals.hear(CLUSTER, beat, self.now_ms * MS)
+        if granted:
+            self.renewals.grant(beat, self.now_ms * MS)
+            self.held[name] = sent_ns
+
+    def losable(self) -> str:
+        return "".join(name for name, _ in self.renewals.losable(CLUSTER, [(name, 1) for name in NAMES], self.now_ms * MS))
+
+
+A, B, C, D = NAMES
+
+
+def test_a_silent_node_is_lost_while_its_peers_are_renewed() -> None:
+    watched = Watched().go(5_000, *NAMES).go(SILENCE_MS, A, B, C)
+    assert "d" in watched.losable()
+    watched = Watched().go(5_000, *NAMES).go(SILENCE_MS, B, C, D)
+    assert "a" in watched.losable()
+
+
+def test_half_of_a_roster_is_enough() -> None:
+    assert "d" in Watched().go(5_000, *NAMES).go(SILENCE_MS + 6_000, A, B).losable()
+
+
+def test_none_is_lost_while_most_are_not_renewed_nor_for_a_silence_after() -> None:
+    watched = Watched().go(5_000, *NAMES).go(SILENCE_MS, A)
+    assert watched.losable() == ""
+    watched.go(SILENCE_MS, A, B, C)
+    assert watched.losable() == ""
+    assert watched.go(3_000, A, B, C).losable() == "abcd"
+
+
+def test_every_roster_that_a_node_may_have_counts_until_it_names_a_larger_one() -> None:
+    watched = Watched().go(5_000, *NAMES).go(SILENCE_MS + 6_000, C, D)
+    assert watched.losable() == "d"  # the others may know of no more than three, of which two are not renewed
+    watched = Watched(roster_nodes=4).go(5_000, *NAMES).go(SILENCE_MS + 6_000, C, D)
+    assert watched.losable() == "abcd"
+
+
+def test_a_node_that_is_heard_but_has_no_lease_is_not_renewed() -> None:
+    assert Watched().go(5_000, *NAMES).go(SILENCE_MS, A, B, C, granted=False).losable() == ""
+
+
+def test_a_lease_of_another_process_renews_nothing() -> None:
+    watched = Watched().go(5_000, *NAMES)
+    watched.held = dict.fromkeys(NAMES, 7)
+    watched.renewals.begin(watched.now_ms * MS)
+    assert watched.go(SILENCE_MS, A, B, C, granted=False).losable() == ""
+
+
+def test_a_pause_of_this_process_is_a_time_in_which_nobody_was_renewed() -> None:
+    watched = Watched().go(SILENCE_MS + 5_000, *NAMES)
+    assert watched.losable() == "abcd"
+    watched.now_ms += 6_000
+    watched.go(CHECK_MS, *NAMES)
+    assert watched.losable() == ""
+
+
+def test_a_node_that_registers_starts_no_count_again() -> None:
+    watched = Watched().go(SILENCE_MS + 5_000, A, B, C)
+    CLUSTER.nodes[NodeId("e")] = Node(NodeId("e"), "healthy", 1)
+    try:
+        assert "d" in watched.go(500, A, B, C).losable()
+    finally:
+        del CLUSTER.nodes[NodeId("e")]
