@@ -191,7 +191,7 @@ def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
     if after is None:
         return False
     member.state = after
-    member.exit_code, member.signal, member.reason, member.detail = None, 0, "node_lost", ""
+    member.exit_code, member.signal, member.reason, member.detail, member.run_ms = None, 0, "node_lost", "", 0
     ledger.release(cluster, job, member)
     _follow_members(job)
     return True

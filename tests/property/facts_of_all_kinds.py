@@ -109,7 +109,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 def _of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> Iterator[AnyFact]:
     yield f.JobStarted(job_id=job_id, attempt=attempt, node_id=node_id, pid=7)
-    yield f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=chance.randrange(3))
+    yield f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=chance.randrange(3), run_ms=chance.randrange(100))
     yield f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason="no device")
     yield f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id)
 
