@@ -4,6 +4,8 @@ Pure and total, called by `fold.apply` alone. A member's facts count only for th
 members, so that the order in which two nodes speak does not matter.
 """
 
+from collections.abc import Collection
+
 from libs.common import facts as f
 from libs.common import job_life, ledger
 from libs.common.change import NOTHING, Change, Stamp
@@ -69,7 +71,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         cluster.nodes[member.node_id].members[job.job_id] = job.attempt
     for node_id in list(job.members):
         lose_if_gone(cluster, job, node_id)
-    return Change((fact.job_id,), tuple(job.members))
+    return Change((fact.job_id,), homes(cluster, job.members.values()))
 
 
 def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
@@ -94,7 +96,7 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
     if job is None or not job_life.allows(job.state, "job.requeued") or not all_over(job):
         return NOTHING
-    nodes = tuple(job.members)
+    nodes = homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
     _forget_attempt(cluster, job)
     job.state = job_life.QUEUED
@@ -110,7 +112,7 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
     if job is None or not job_life.allows(job.state, f"job.closed:{fact.outcome}") or not all_over(job):
         return NOTHING
-    nodes = tuple(job.members)
+    nodes = homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
     _leave_nodes(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
@@ -159,7 +161,7 @@ def refused(cluster: Cluster, fact: f.JobRefused, stamp: Stamp) -> Change:
     member.reason = fact.reason
     ledger.release(cluster, job, member)
     _follow_members(job)
-    return Change((fact.job_id,), (fact.node_id,))
+    return Change((fact.job_id,), homes(cluster, (member,)))
 
 
 def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
@@ -169,8 +171,15 @@ def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
     job = _member_spoke(cluster, fact.job_id, fact.attempt, fact.node_id, "job.released")
     if job is None:
         return Change((), (fact.node_id,)) if was_accounted else NOTHING
-    ledger.release(cluster, job, job.members[fact.node_id])
-    return Change((fact.job_id,), (fact.node_id,))
+    member = job.members[fact.node_id]
+    ledger.release(cluster, job, member)
+    return Change((fact.job_id,), homes(cluster, (member,)))
+
+
+def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ...]:
+    """The members' nodes, and those that report their devices now: a device may have moved while it was held."""
+    reporting = (cluster.gpus[wish.uuid].node_id for member in members for wish in member.gpus)
+    return tuple(dict.fromkeys((*(member.node_id for member in members), *reporting)))
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:

@@ -8,7 +8,7 @@ from libs.common import facts as f
 from libs.common import gpu_life, job_fold, node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, GpuView, Node, node_gpus
-from libs.common.model import JobId, NodeId, attempt_key
+from libs.common.model import NodeId, attempt_key
 
 
 def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change:
@@ -24,7 +24,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     robbed = _take_inventory(cluster, node, fact)
     _follow_devices(cluster, node, "node.registered")
-    return Change(_lose_members(cluster, node), (fact.node_id, *robbed))
+    return _lose_members(cluster, node, (fact.node_id, *robbed))
 
 
 def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
@@ -35,7 +35,7 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     node.reason = fact.reason
     if node.returned <= node.lost:
         node.state = node_life.NODE_LIFE.get((node.state, "node.lost"), node.state)
-    return Change(_lose_members(cluster, node), (fact.node_id,))
+    return _lose_members(cluster, node, (fact.node_id,))
 
 
 def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
@@ -97,10 +97,8 @@ def _give_up_devices(cluster: Cluster, node: Node) -> None:
     _follow_devices(cluster, node, "gpu.moved")
 
 
-def _lose_members(cluster: Cluster, node: Node) -> tuple[JobId, ...]:
-    """The jobs whose member on this node is gone now."""
-    touched = []
-    for job_id in list(node.members):
-        if job_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id):
-            touched.append(job_id)
-    return tuple(touched)
+def _lose_members(cluster: Cluster, node: Node, nodes: tuple[NodeId, ...]) -> Change:
+    """The jobs whose member on this node is gone now, and beside `nodes` those that report a device of such a member."""
+    jobs = [job_id for job_id in list(node.members) if job_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id)]
+    members = [cluster.jobs[job_id].members[node.node_id] for job_id in jobs]
+    return Change(tuple(jobs), tuple(dict.fromkeys((*nodes, *job_fold.homes(cluster, members)))))

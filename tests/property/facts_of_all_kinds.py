@@ -45,7 +45,8 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         if job.state == job_life.PENDING and not job.admitted:
             yield f.JobAdmitted(job_id=job.job_id)
             yield f.JobRejected(job_id=job.job_id, reason="too many wait")
-        yield f.UsageCharged(job_id=job.job_id, attempt=job.attempt, tenant=job.tenant, share_ms=chance.randrange(100))
+    for due in cluster.uncharged.values():
+        yield f.UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=chance.randrange(100))
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
