@@ -58,12 +58,13 @@ RATES: Final = {
 
 
 class Blow(msgspec.Struct, frozen=True, order=True):
-    """At a virtual time, something happens to a target for a while."""
+    """At a virtual time, something happens to a target for a while. What lasts goes on after the storm."""
 
     at_s: float
     kind: str
     target: str
     length_s: float
+    lasts: bool = False
 
 
 class Trim(msgspec.Struct, frozen=True):
@@ -98,7 +99,8 @@ def plan(seed: int) -> Plan:
     trim, extra = _trimming(random.Random(f"trim {seed}"))
     rates.kill_in_purge = KILL_IN_PURGE if trim is not None else 0.0
     lease_ms, more = _control_lost(random.Random(f"control {seed}"), len(nodes))
-    return Plan(seed, rates, tuple(sorted((*blows, *extra, *more))), STORM_S, skew_max_s, nodes, trim, lease_ms)
+    loss = _long_absence(random.Random(f"loss {seed}"), len(nodes), lease_ms)
+    return Plan(seed, rates, tuple(sorted((*blows, *extra, *more, *loss))), STORM_S, skew_max_s, nodes, trim, lease_ms)
 
 
 def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
@@ -123,6 +125,15 @@ def _control_lost(dice: random.Random, nodes: int) -> tuple[int, list[Blow]]:
     return LONG_LEASE_MS, [
         Blow(dice.uniform(1.0, STORM_S - 4.0), kind, f"n{dice.randrange(nodes)}", dice.choice((5.0, 9.0, 15.0, 22.0))) for kind in kinds
     ]
+
+
+def _long_absence(dice: random.Random, nodes: int, lease_ms: int) -> list[Blow]:
+    """In two of three runs a node is away until long after the storm, so that it is surely declared lost."""
+    if dice.random() < 0.33:
+        return []
+    kind, node = dice.choice((CUT, CUT, APART, AGENT_DEAD)), f"n{dice.randrange(nodes)}"
+    at_s = dice.uniform(STORM_S - 8.0, STORM_S - 1.0)
+    return [Blow(at_s, kind, f"agent-{node}" if kind == AGENT_DEAD else node, STORM_S - at_s + 3.0 * lease_ms / 1e3, lasts=True)]
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:

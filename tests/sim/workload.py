@@ -16,7 +16,7 @@ JOBS_MIN: Final = 20
 JOBS_MAX: Final = 28
 SUBMIT_WITHIN_S: Final = 14.0
 # Longer than a lease, its margin and a restart together: such a job outlives its own node's silence if nothing ends it.
-LONG_S: Final = 20.0
+LONG_S: Final = 30.0
 SHARES: Final = (25, 30, 50, 60)
 
 

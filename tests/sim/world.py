@@ -267,13 +267,16 @@ class World:
     # -- what goes wrong ----------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """The storm is over: everything is joined, powered and started again."""
+        """The storm is over: everything is joined, powered and started again, but for what lasts."""
         self.weather.stormy = False
-        self.network.cut.clear()
-        self.network.apart.clear()
+        away = [blow.target for blow in self.plan.blows if blow.lasts]
+        for ways in (self.network.cut, self.network.apart):
+            for target in [target for target in ways if target not in away]:
+                del ways[target]
         self.stall(0.0)
         for slot in self.slots.values():
-            slot.held_until = min(slot.held_until, self.loop.now)
+            if slot.name not in away:
+                slot.held_until = min(slot.held_until, self.loop.now)
         for machine in self.machines.values():
             if not machine.up:
                 machine.power_on(self.skew())
