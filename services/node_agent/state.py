@@ -183,6 +183,8 @@ def _obey(state: State, order: Order) -> None:
                 wish = Stop(order.reason, order.signal, order.grace_ms)
                 attempt.ordered = _shorter(attempt.ordered, wish)
                 _stop(state, key, attempt, wish)
+        case _:
+            assert_never(order)
 
 
 def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) -> None:

@@ -76,3 +76,7 @@ def test_a_snapshot_of_another_version_is_not_an_error() -> None:
     data = snapshot.encode(Cluster())
     head = msgspec.msgpack.decode(data)
     assert snapshot.decode(msgspec.msgpack.encode([snapshot.SNAPSHOT_VERSION + 1, *head[1:]])) is None
+
+
+def test_the_sequence_of_what_is_no_snapshot_is_0() -> None:
+    assert snapshot.seq_of(b"junk") == 0

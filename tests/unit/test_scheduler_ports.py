@@ -1,0 +1,35 @@
+"""The scheduler's ledger of ports, and what it remembers of jobs that left the fold."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common import job_fold
+from libs.common.facts import AnyFact
+from libs.common.model import JobId
+from services.scheduler.state import State
+from tests.given import ended, given, member, placed, registered, waiting
+
+
+def fold(state: State, *facts: AnyFact) -> None:
+    state.apply_own(list(facts), 0)
+
+
+def closed(job: str) -> f.JobClosed:
+    return f.JobClosed(job_id=JobId(job), attempt=1, outcome="completed", exit_code=0)
+
+
+def test_a_port_is_free_again_when_the_last_job_that_has_it_is_over() -> None:
+    both = [placed(job, member("n", index), port=0) for index, job in enumerate("ab")]
+    state = given(registered("n"), waiting("a"), waiting("b"), both, ended("a", "n"), ended("b", "n"))
+    fold(state, closed("a"))
+    assert state.ports["127.0.0.1"][0] == 1
+    fold(state, closed("b"))
+    assert 0 not in state.ports["127.0.0.1"]
+
+
+def test_a_job_that_left_the_fold_is_in_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 0)
+    state = given(registered("n"), waiting("a"), placed("a", member("n", 0)), ended("a", "n"))
+    fold(state, closed("a"))
+    assert JobId("a") not in state.cluster.jobs
+    assert JobId("a") not in state.bucket_of
