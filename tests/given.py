@@ -76,7 +76,9 @@ def given(*history: AnyFact | Sequence[AnyFact]) -> State:
     """A scheduler's state in its own term, after this history at time 0."""
     cluster = Cluster()
     tell(cluster, f.TermBegan(instance="a"), seq=EPOCH)
-    flat = [fact for item in history for fact in (item if isinstance(item, list | tuple) else [item])]
+    flat: list[AnyFact] = []
+    for item in history:
+        flat.extend(item if isinstance(item, Sequence) else [item])
     for number, fact in enumerate(flat, EPOCH + 1):
         tell(cluster, fact, seq=number)
     state = State(cluster)

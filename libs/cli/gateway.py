@@ -27,8 +27,15 @@ Json = dict[str, Any]
 
 
 def job_path(ref: str, *parts: str) -> str:
-    """The path of a job, or of something of it; a reference is an id, a unique prefix of one, or a name."""
+    """The path of a job, or of something of it; a reference is an id, a unique prefix of one, a name, or MODEL/REPLICA."""
+    model, slash, replica = ref.rpartition("/")
+    ref = f"{model}-{replica}" if slash else ref
     return "/".join(("/v1/jobs", quote(ref, safe=""), *parts))
+
+
+def model_path(name: str, *parts: str) -> str:
+    """The path of a model's deployment, or of something of it."""
+    return "/".join(("/v1/deployments", quote(name, safe=""), *parts))
 
 
 def ask(profile: Profile, method: str, path: str, query: Query | None = None, body: object = None, answer_s: float = ANSWER_S) -> Json:

@@ -18,6 +18,7 @@ class Verb(NamedTuple):
 
 
 JOBS: Final = "Jobs"
+MODELS: Final = "Models"
 CLUSTER: Final = "Cluster"
 HISTORY: Final = "History"
 HERE: Final = "This machine"
@@ -32,6 +33,11 @@ VERBS: Final[dict[str, Verb]] = {
     "kill": Verb(JOBS, "Kill jobs at once."),
     "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
     "why": Verb(JOBS, "Say why a job is where it is, now or at any past moment."),
+    "deploy": Verb(MODELS, "Serve a model: keep replicas of a command that answers HTTP."),
+    "models": Verb(MODELS, "List models, or show one with its replicas."),
+    "scale": Verb(MODELS, "Change how many replicas a model has."),
+    "redeploy": Verb(MODELS, "Exchange a model's replicas one by one, with a new command or the same."),
+    "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes."),
     "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
     "top": Verb(CLUSTER, "Watch the cluster live."),
@@ -50,6 +56,7 @@ KNOWN_ELSEWHERE: Final = {
     "srun": "run", "exec": "run", "shell": "run", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "node": "nodes", "gpu": "gpus", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
+    "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
 }  # fmt: skip
 
 

@@ -18,11 +18,12 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The jobs and nodes that are not as they were: what an index over them has to look at again."""
+    """The jobs, nodes and models that are not as they were: what an index over them has to look at again."""
 
     jobs: tuple[JobId, ...] = ()
     nodes: tuple[NodeId, ...] = ()
+    models: tuple[str, ...] = ()
 
 
-# The fact was ignored. Compare by identity: an empty Change() is a fact that took effect on no job and no node.
+# The fact was ignored. Compare by identity: an empty Change() is a fact that took effect on nothing that is indexed.
 NOTHING: Final = Change()

@@ -1,7 +1,7 @@
 """What the facts add up to: jobs, nodes, devices, tenants, terms. The fold that several services share.
 
-Pure. This file holds the state; `fold.py` applies commits to it, `job_fold.py` and `node_fold.py` hold one function per kind, and
-`ledger.py` alone changes who holds what of a device. A snapshot is exactly this state, encoded (`snapshot.py`).
+Pure. This file holds the state; `fold.py` applies commits to it, `job_fold.py`, `model_fold.py` and `node_fold.py` hold one function per
+kind, and `ledger.py` alone changes who holds what of a device. A snapshot is exactly this state, encoded (`snapshot.py`).
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common import job_life, node_life
-from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId, TenantId, Timing
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, ModelSpec, NodeId, TenantId, Timing
 
 # Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
 ENDED_JOBS_KEPT: Final = 10_000
@@ -29,6 +29,10 @@ class MemberView(msgspec.Struct):
     reason: str = ""
     detail: str = ""
     run_ms: int = 0
+    # Of a replica: whether it answers its health path, since when, and when it ended (the node's wall clock; 0 = never).
+    ready: bool = False
+    ready_ns: int = 0
+    ended_ns: int = 0
 
 
 class Cancel(msgspec.Struct, frozen=True, order=True):
@@ -88,6 +92,38 @@ class GpuView(msgspec.Struct):
     @property
     def held(self) -> int:
         return sum(self.holds.values())
+
+
+class Model(msgspec.Struct):
+    """A model by its name. It stays after an undeployment, so that no ordinal of a replica is ever used twice.
+
+    `seq` is the place of its replicas in the queue; `jobs` are those that have not ended, with their generations. `crashes` counts ends
+    of this generation's replicas that nobody asked for, those of one wave once: a wave is the replicas below ordinal `wave`.
+    """
+
+    name: str
+    tenant: TenantId
+    user: str
+    spec: ModelSpec
+    seq: int
+    replicas: int
+    deployed: bool = True
+    generation: int = 1
+    deployed_ns: int = 0
+    next_ordinal: int = 1
+    jobs: dict[JobId, int] = {}
+    crashes: int = 0
+    wave: int = 0
+    last_crash_ns: int = 0
+    last_crash: str = ""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where a replica answers."""
+
+    job_id: JobId
+    address: str
+    port: int
 
 
 class Node(msgspec.Struct):
@@ -168,6 +204,7 @@ class Cluster(msgspec.Struct):
     port_last: int = 0
     ended: dict[JobId, int] = {}
     uncharged: dict[str, Charge] = {}
+    models: dict[str, Model] = {}
     writers: dict[str, WriterMark] = {}
     facts: int = 0
     ignored: int = 0
@@ -194,3 +231,16 @@ def node_gpus(cluster: Cluster, node: Node) -> list[GpuView]:
 def all_over(job: Job) -> bool:
     """Every member of the attempt has released, refused or was lost: nothing of it can be alive."""
     return all(member.state in job_life.MEMBER_OVER for member in job.members.values())
+
+
+def is_ready(job: Job) -> bool:
+    """Whether requests may go to this replica: it answers, and nobody has asked it to end."""
+    member = next(iter(job.members.values()), None)
+    return member is not None and member.ready and member.state == job_life.STARTED and job.cancel is None and not job.stop_reason
+
+
+def ready_replicas(cluster: Cluster, name: str) -> list[Endpoint]:
+    """Where the model answers now, oldest replica first; empty for one that is not known."""
+    model = cluster.models.get(name)
+    jobs = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []
+    return [Endpoint(job.job_id, cluster.nodes[next(iter(job.members))].address, job.port) for job in jobs if is_ready(job)]

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Corrupt, Refused, TooNew
-from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Replica, TenantId, Timing
 
 VERSION: Final = 1
 FACT_BYTES_MAX: Final = 64 << 10
@@ -45,6 +45,26 @@ class TenantSet(Fact, frozen=True, tag="tenant.set"):
     max_gpu_share: int = 0
     max_waiting: int = 0
     weight: int = 100
+
+
+class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
+    """Serve this model. Said again it is a redeployment: the next generation, which replaces the one before it step by step."""
+
+    name: str
+    spec: ModelSpec
+    tenant: TenantId = TenantId("default")
+    user: str = ""
+
+
+class ModelScaled(Fact, frozen=True, tag="model.scaled"):
+    name: str
+    replicas: int
+    user: str = ""
+
+
+class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
+    name: str
+    user: str = ""
 
 
 class JobAdmitted(Fact, frozen=True, tag="job.admitted"):
@@ -127,6 +147,18 @@ class JobClosed(Fact, frozen=True, tag="job.closed"):
     exit_code: int | None = None
 
 
+class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
+    """Replicas that begin and replicas that are to end. Self-contained: it means the same whatever became of the model meanwhile."""
+
+    model: str
+    generation: int
+    add: tuple[Replica, ...] = ()
+    retire: tuple[JobId, ...] = ()
+    reason: str = ""
+    tenant: TenantId = TenantId("default")
+    user: str = ""
+
+
 class NodeLost(Fact, frozen=True, tag="node.lost"):
     node_id: NodeId
     incarnation: int
@@ -200,6 +232,23 @@ class JobReleased(Fact, frozen=True, tag="job.released"):
     checks: dict[str, str] = {}
 
 
+class ReplicaReady(Fact, frozen=True, tag="replica.ready"):
+    """The replica answers its health path: requests may go to it."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+
+
+class ReplicaUnready(Fact, frozen=True, tag="replica.unready"):
+    """A replica that was ready does not answer as it should any more."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    reason: str = ""
+
+
 class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
     """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal ...)."""
 
@@ -222,7 +271,7 @@ class Unknown(Fact, frozen=True, tag="?"):
     raw: bytes
 
 
-GatewayFact = JobSubmitted | CancelRequested | TenantSet
+GatewayFact = JobSubmitted | CancelRequested | TenantSet | ModelDeployed | ModelScaled | ModelUndeployed
 QuotaFact = JobAdmitted | JobRejected | UsageCharged
 SchedulerFact = (
     TermBegan
@@ -233,10 +282,11 @@ SchedulerFact = (
     | JobStopOrdered
     | JobRequeued
     | JobClosed
+    | ReplicasScaled
     | NodeLost
     | NodeReturned
 )
-NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | GpuFaulted | GpuRecovered
+NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready | GpuFaulted | GpuRecovered
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 

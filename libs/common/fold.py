@@ -8,7 +8,7 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import job_fold, node_fold, subjects
+from libs.common import job_fold, model_fold, node_fold, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
@@ -108,6 +108,9 @@ _FOLDS: Final = {
     f.JobSubmitted: job_fold.submitted,
     f.CancelRequested: job_fold.cancel_requested,
     f.TenantSet: _tenant_set,
+    f.ModelDeployed: model_fold.deployed,
+    f.ModelScaled: model_fold.scaled,
+    f.ModelUndeployed: model_fold.undeployed,
     f.JobAdmitted: job_fold.admitted,
     f.JobRejected: job_fold.rejected,
     f.UsageCharged: _usage_charged,
@@ -119,6 +122,7 @@ _FOLDS: Final = {
     f.JobStopOrdered: job_fold.stop_ordered,
     f.JobRequeued: job_fold.requeued,
     f.JobClosed: job_fold.closed,
+    f.ReplicasScaled: model_fold.replicas_scaled,
     f.NodeLost: node_fold.lost,
     f.NodeReturned: node_fold.returned,
     f.NodeRegistered: node_fold.registered,
@@ -126,6 +130,8 @@ _FOLDS: Final = {
     f.JobFinished: job_fold.finished,
     f.JobRefused: job_fold.refused,
     f.JobReleased: job_fold.released,
+    f.ReplicaReady: model_fold.ready,
+    f.ReplicaUnready: model_fold.unready,
     f.GpuFaulted: node_fold.gpu_faulted,
     f.GpuRecovered: node_fold.gpu_recovered,
 }

@@ -7,7 +7,7 @@ members, so that the order in which two nodes speak does not matter.
 from collections.abc import Collection
 
 from libs.common import facts as f
-from libs.common import job_life, ledger
+from libs.common import job_life, ledger, model_fold
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, tenant_of
 from libs.common.model import JobId, Member, NodeId, attempt_key
@@ -117,7 +117,7 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     _leave_nodes(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
     _end(cluster, job, fact.outcome, stamp)
-    return Change((fact.job_id,), nodes)
+    return Change((fact.job_id,), nodes, model_fold.closed(cluster, job, fact, stamp))
 
 
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
@@ -149,6 +149,7 @@ def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
     member = job.members[fact.node_id]
     member.exit_code, member.signal = fact.exit_code, fact.signal
     member.reason, member.detail, member.run_ms = fact.reason, fact.detail, fact.run_ms
+    member.ended_ns = stamp.at_ns
     _follow_members(job)
     return Change((fact.job_id,))
 
@@ -201,6 +202,7 @@ def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
         return False
     member.state = after
     member.exit_code, member.signal, member.reason, member.detail, member.run_ms = None, 0, "node_lost", "", 0
+    member.ready, member.ready_ns, member.ended_ns = False, 0, 0
     ledger.release(cluster, job, member)
     _follow_members(job)
     return True

@@ -33,6 +33,7 @@ WAITS_FOR: Final = {
 
 JOB_LIFE: Final[dict[tuple[str, str], str]] = {
     ("", "job.submitted"): PENDING,
+    ("", "replicas.scaled"): QUEUED,
     (PENDING, "job.admitted"): PENDING,
     (PENDING, "job.rejected"): REJECTED,
     (PENDING, "job.queued"): QUEUED,
@@ -68,6 +69,12 @@ MEMBER_LIFE: Final[dict[tuple[str, str], str]] = {
     (RELEASED, "node.lost"): LOST,
     (REFUSED, "node.lost"): LOST,
 }
+
+# Ends of a member that are nobody's fault but the machine's, and those that the agent decided for a replica that did not answer.
+BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost")
+STARTUP_TIMEOUT: Final = "startup_timeout"
+UNHEALTHY: Final = "unhealthy"
+BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY)
 
 MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
 MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)

@@ -21,6 +21,17 @@ GPUS_PER_NODE_MAX: Final = 64
 ID_PATTERN: Final = re.compile(r"^[a-z0-9-]{1,63}$")
 
 
+class Serve(msgspec.Struct, frozen=True):
+    """What makes a job a replica of a model: it serves HTTP on the port that its placement gave it, and is ready while a GET of
+    `health_path` answers 2xx. One that is not ready for `startup_timeout_s` is ended.
+    """
+
+    model: str
+    generation: int
+    health_path: str = "/health"
+    startup_timeout_s: int = 600
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths."""
 
@@ -42,6 +53,32 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     output_limit_bytes: int = 64 << 20
     reject_if_impossible: bool = False
     on_control_loss: str = "stop"
+    serve: Serve | None = None
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model's replicas are. `{port}` in the command is the port that each is given; `gpus` and `gpu_share` as in JobSpec."""
+
+    command: tuple[str, ...]
+    replicas: int = 1
+    workdir: str = ""
+    env: dict[str, str] = {}
+    gpus: int = 1
+    gpu_share: int = WHOLE_GPU
+    priority: int = 50
+    health_path: str = "/health"
+    startup_timeout_s: int = 600
+    start_s: int = 30
+    grace_s: int = 10
+    labels: dict[str, str] = {}
+    output_limit_bytes: int = 64 << 20
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """A replica to be made: a job of the scheduler's own, `<model>-<ordinal>`. The ids of users' jobs hold no hyphen."""
+
+    job_id: JobId
+    spec: JobSpec
 
 
 class Gpu(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 Owns: the outside: REST, API keys, the views that people and tools read
 Reads: all facts (views)
-Writes: JobSubmitted, CancelRequested, TenantSet
+Writes: JobSubmitted, CancelRequested, TenantSet, ModelDeployed, ModelScaled, ModelUndeployed
 Decides: validity of a request, authority, whether the log has room for one more submission
 Never: places a job
 """

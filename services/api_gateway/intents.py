@@ -13,7 +13,7 @@ from libs.common import model
 from libs.common.cluster import Cancel, Job
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, check_fact_size
-from libs.common.model import JobId, JobSpec
+from libs.common.model import JobId, JobSpec, ModelSpec
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -33,7 +33,8 @@ OUTPUT_BYTES_MAX: Final = 1 << 40
 CONTROL_LOSS: Final = ("stop",)
 SIGNAL_MAX: Final = 64
 
-SUBMIT_FIELDS: Final = (*names_of(JobSpec), "user", "fraction", "time_limit")
+# `serve` is the scheduler's word for a replica: nobody submits one.
+SUBMIT_FIELDS: Final = (*(name for name in names_of(JobSpec) if name != "serve"), "user", "fraction", "time_limit")
 CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
 _DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
 _RANGES: Final = (
@@ -51,13 +52,13 @@ _RANGES: Final = (
 
 def submission(body: object, job_id: JobId) -> JobSubmitted:
     """The fact for `POST /v1/jobs`. Raises Refused."""
-    values = _fields(body, SUBMIT_FIELDS)
-    user = _user(values)
+    values = fields_of(body, SUBMIT_FIELDS)
+    user = user_of(values)
     for name in _DURATIONS:
         if name in values:
             values[name] = duration_s(values[name], name)
-    _take_alias(values, "time_limit", "time_limit_s", duration_s)
-    _take_alias(values, "fraction", "gpu_share", _hundredths)
+    take_alias(values, "time_limit", "time_limit_s", duration_s)
+    take_alias(values, "fraction", "gpu_share", hundredths)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     _check(spec)
     fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
@@ -65,7 +66,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     return fact
 
 
-def warnings(spec: JobSpec) -> list[str]:
+def warnings(spec: JobSpec | ModelSpec) -> list[str]:
     """What is accepted, but should not stay unsaid."""
     named = [name for name in spec.env if SECRET_NAME.search(name)]
     return [f"env {name} looks like a secret: the log keeps it for ever; let the job read it from a file" for name in named]
@@ -73,8 +74,8 @@ def warnings(spec: JobSpec) -> list[str]:
 
 def cancellation(body: object, job: Job) -> CancelRequested | None:
     """The fact for `POST .../cancel`; None when as much was asked for already. Raises Refused."""
-    values = _fields({} if body is None else body, CANCEL_FIELDS)
-    user = _user(values)
+    values = fields_of({} if body is None else body, CANCEL_FIELDS)
+    user = user_of(values)
     grace_s = duration_s(values.get("grace_s", job.spec.grace_s), "grace_s")
     check_range("grace_s", grace_s, 0, DAY_S)
     number = _signal(values.get("signal", "TERM"))
@@ -83,21 +84,21 @@ def cancellation(body: object, job: Job) -> CancelRequested | None:
     return CancelRequested(job_id=job.job_id, signal=number, grace_s=grace_s, user=user)
 
 
-def _fields(body: object, known: tuple[str, ...]) -> dict[str, Any]:
+def fields_of(body: object, known: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused("the request body must be a JSON object")
     check_known(body, known, "field")
     return dict(body)
 
 
-def _user(values: dict[str, Any]) -> str:
+def user_of(values: dict[str, Any]) -> str:
     user = values.pop("user", "")
     if user != "" and not (isinstance(user, str) and USER.match(user)):
         raise Refused(f"user: {user!r} is not valid: use letters, digits and @._- (at most 128)")
     return str(user)
 
 
-def _take_alias(values: dict[str, Any], alias: str, name: str, read: Any) -> None:  # noqa: ANN401  (object, str) -> int
+def take_alias(values: dict[str, Any], alias: str, name: str, read: Any) -> None:  # noqa: ANN401  (object, str) -> int
     if alias not in values:
         return
     if name in values:
@@ -105,7 +106,7 @@ def _take_alias(values: dict[str, Any], alias: str, name: str, read: Any) -> Non
     values[name] = read(values.pop(alias), alias)
 
 
-def _hundredths(value: object, field: str) -> int:
+def hundredths(value: object, field: str) -> int:
     """A part of a GPU in whole hundredths: 0.25 is 25."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value <= 1.0:
         share = round(value * model.WHOLE_GPU)
@@ -125,25 +126,29 @@ def _check(spec: JobSpec) -> None:
         )
     for name, low, high in _RANGES:
         check_range(name, getattr(spec, name), low, high)
-    _check_command(spec)
-    _check_environment(spec.env)
-    _check_labels(spec.labels)
+    check_command(spec.command)
+    check_environment(spec.env)
+    check_labels(spec.labels)
     if spec.name and not NAME.match(spec.name):
         raise Refused(f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 128)")
-    if spec.workdir and (not spec.workdir.startswith("/") or "\0" in spec.workdir):
-        raise Refused(f"workdir: {spec.workdir!r} must be an absolute path")
+    check_workdir(spec.workdir)
     if spec.on_control_loss not in CONTROL_LOSS:
         raise Refused(f"on_control_loss: {spec.on_control_loss!r} is not offered yet: leave it out, or give {' or '.join(CONTROL_LOSS)}")
 
 
-def _check_command(spec: JobSpec) -> None:
-    if not spec.command or not spec.command[0]:
+def check_workdir(workdir: str) -> None:
+    if workdir and (not workdir.startswith("/") or "\0" in workdir):
+        raise Refused(f"workdir: {workdir!r} must be an absolute path")
+
+
+def check_command(command: tuple[str, ...]) -> None:
+    if not command or not command[0]:
         raise Refused('command: empty: give a list of words, for instance ["python", "train.py"]')
-    if any("\0" in word for word in spec.command):
+    if any("\0" in word for word in command):
         raise Refused("command: a word holds a NUL byte, which no program can be given: remove it")
 
 
-def _check_environment(env: dict[str, str]) -> None:
+def check_environment(env: dict[str, str]) -> None:
     if len(env) > ENV_MAX:
         raise Refused(f"env: {len(env)} variables are too many: give at most {ENV_MAX}")
     for name, value in env.items():
@@ -151,7 +156,7 @@ def _check_environment(env: dict[str, str]) -> None:
             raise Refused(f"env: {name[:64]!r} is no valid variable: use letters, digits and _, and no NUL in its value")
 
 
-def _check_labels(labels: dict[str, str]) -> None:
+def check_labels(labels: dict[str, str]) -> None:
     if len(labels) > LABELS_MAX:
         raise Refused(f"labels: {len(labels)} are too many: give at most {LABELS_MAX}")
     for name, value in labels.items():

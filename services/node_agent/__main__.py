@@ -23,6 +23,7 @@ from services.node_agent.kept_roster import RosterFile
 from services.node_agent.peer_messages import NONCE_BYTES, Signer
 from services.node_agent.peers import Peers, among
 from services.node_agent.peers_udp import open_channel
+from services.node_agent.probe import probe
 from services.node_agent.service import Agent
 from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.processes import boot_id
@@ -62,7 +63,7 @@ async def _serve(settings: Settings, stop: asyncio.Event, machine: Machine, peer
     driver = SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
     jobs = JobDirectories(state_dir)
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
-    agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, peers)
+    agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, probe, peers)
     try:
         await agent.run(stop)
     finally:

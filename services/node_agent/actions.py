@@ -42,6 +42,14 @@ class CheckRelease(msgspec.Struct, frozen=True):
     processes_gone: bool
 
 
+class ProbeReplica(msgspec.Struct, frozen=True):
+    """Ask a replica of this node whether it is ready."""
+
+    ref: AttemptRef
+    port: int
+    path: str
+
+
 class ForgetJob(msgspec.Struct, frozen=True):
     """Its last fact is in the log: copy the end of these streams off the node, then close its directory."""
 
@@ -67,4 +75,4 @@ class BeginAgain(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action = ExtendLease | StartJob | StopJob | KillJob | CheckRelease | ForgetJob | Record | AskDesired | BeginAgain
+Action = ExtendLease | StartJob | StopJob | KillJob | CheckRelease | ProbeReplica | ForgetJob | Record | AskDesired | BeginAgain

@@ -11,9 +11,13 @@ from typing import Final
 from libs.common import facts as f
 from libs.common.facts import NodeFact
 from libs.common.gpu_life import OFFLINE, QUARANTINED
+from libs.common.job_life import BY_THE_AGENT
+from libs.common.model import NodeId
 from services.node_agent import actions as a
+from services.node_agent import serving
 from services.node_agent import state as s
 from services.node_agent.observations import Mark
+from services.node_agent.serving import Health
 from services.node_agent.state import Attempt, State
 
 MS: Final = 1_000_000
@@ -80,7 +84,7 @@ def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Acti
     if attempt.phase == s.WAITING:
         return _start_or_refuse(state, attempt, now_ns)
     if attempt.phase == s.LAUNCHED:
-        return _end(state, attempt, now_ns)
+        return _watch(attempt, now_ns) + _end(state, attempt, now_ns)
     if attempt.phase == s.EXITED:
         return _check_release(attempt, now_ns)
     return []
@@ -95,6 +99,37 @@ def _start_or_refuse(state: State, attempt: Attempt, now_ns: int) -> list[a.Acti
         return []
     attempt.phase = s.LAUNCHING
     return [a.StartJob(attempt.order)]
+
+
+def _watched(attempt: Attempt) -> Health | None:
+    """The health of a replica that runs and is not ending."""
+    return attempt.health if attempt.phase == s.LAUNCHED and attempt.executed and attempt.stop is None else None
+
+
+def _watch(attempt: Attempt, now_ns: int) -> list[a.Action]:
+    """Probe a replica when it is time; end it when it was not ready for too long."""
+    health = _watched(attempt)
+    if health is None:
+        return []
+    if given_up := serving.look(health, now_ns):
+        attempt.stop = s.Stop(given_up, s.SIGTERM, health.probe.grace_s * 1_000)
+        return []
+    return [a.ProbeReplica(attempt.ref, health.probe.port, health.probe.path)] if serving.ask(health, now_ns) else []
+
+
+def _health_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
+    health, ref = _watched(attempt), attempt.ref
+    if health is None or not serving.news(health):
+        return []
+    if health.ready:
+        return [f.ReplicaReady(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id)]
+    return [f.ReplicaUnready(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, reason=health.wrong)]
+
+
+def _end_reason(attempt: Attempt, reason: str) -> str:
+    """A stop of the agent's own says more than that it was stopped."""
+    own = attempt.stop is not None and attempt.ordered is None and attempt.stop.reason in BY_THE_AGENT
+    return attempt.stop.reason if own and attempt.stop is not None and reason == "stopped" else reason
 
 
 def _end(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
@@ -134,6 +169,7 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
     if attempt.executed and attempt.queued < s.STARTED_LEVEL:
         attempt.queued = s.STARTED_LEVEL
         said.append(f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=attempt.pid))
+    said += _health_facts(attempt, node_id)
     over = attempt.phase == s.EXITED and _released(attempt, now_ns)
     ended = over or (attempt.phase == s.EXITED and now_ns >= attempt.exited_ns + FINISHED_ALONE_NS)
     if ended and attempt.queued < s.FINISHED_LEVEL:
@@ -155,7 +191,7 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
         node_id=state.node_id,
         exit_code=end.exit_code,
         signal=end.signal,
-        reason=s.TIME_LIMIT if at_limit else end.reason,
+        reason=s.TIME_LIMIT if at_limit else _end_reason(attempt, end.reason),
         detail=end.detail,
         stdout_bytes=end.stdout_bytes,
         stderr_bytes=end.stderr_bytes,
@@ -180,6 +216,8 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
         times.append(attempt.kill_at_ns)
     if attempt.phase == s.LAUNCHED and s.limit_at_ns(attempt) > now_ns:
         times.append(s.limit_at_ns(attempt))
+    if (health := _watched(attempt)) is not None:
+        times += serving.next_look_ns(health)
     if attempt.phase == s.EXITED and attempt.queued < s.FINISHED_LEVEL:
         times.append(attempt.exited_ns + FINISHED_ALONE_NS)
     checked = attempt.checks is not None and not attempt.checking

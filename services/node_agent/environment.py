@@ -38,8 +38,10 @@ def environment(order: StartOrder, node_id: str, inventory: Sequence[Gpu], base:
         **base,
         **_launcher(order),
         **_slurm(order, held),
+        **_port(order, "PORT"),
         **users,
         **_own(order, node_id, held),
+        **_port(order, "MUSTER_PORT"),
         **visibility(held, inventory),
     }
 
@@ -90,6 +92,11 @@ def _launcher(order: StartOrder) -> dict[str, str]:
         # So that `logs -f` shows what a Python program prints when it prints it.
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _port(order: StartOrder, name: str) -> dict[str, str]:
+    """Where a replica is to listen."""
+    return {name: str(order.port)} if order.spec.serve is not None else {}
 
 
 def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:

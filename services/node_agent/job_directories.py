@@ -15,9 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
-from services.node_agent.observations import Adopted, Exit, ProcessExited, ProcessStarted
+from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
+from services.node_agent.probe import is_free
 from services.node_agent.state import key_of
 from services.node_agent.supervision import lost, output, processes, records
 from services.node_agent.supervision.lease import Lease, boottime_ns
@@ -62,6 +65,8 @@ class JobDirectories:
         self.lease.close()
 
     async def launch(self, launch: Launch) -> None:
+        if launch.probe is not None and not is_free(launch.probe.port):
+            raise Refused(f"port {launch.probe.port} is in use on this node by another process")
         request = LaunchRequest(
             job_id=launch.ref.job_id,
             attempt=launch.ref.attempt,
@@ -73,7 +78,7 @@ class JobDirectories:
             stdin=launch.stdin,
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
-            note={"gpus": launch.gpus, "seq": launch.seq, "time_limit_s": launch.time_limit_s, "grace_s": launch.grace_s},
+            note=_note(launch),
         )
         job_dir = self._dir(launch.ref)
         try:
@@ -144,8 +149,8 @@ class JobDirectories:
         if "note" not in summary:
             return Adopted(ref)  # a power cut tore it; the desired state says it again
         note = summary["note"]
-        gpus = tuple(GpuId(uuid) for uuid in note["gpus"])
-        return Adopted(ref, summary["rank"], gpus, note["seq"], note.get("time_limit_s", 0), note.get("grace_s", 0))
+        gpus, probe = tuple(GpuId(uuid) for uuid in note["gpus"]), Probe(**note["probe"]) if note.get("probe") else None
+        return Adopted(ref, summary["rank"], gpus, note["seq"], note.get("time_limit_s", 0), note.get("grace_s", 0), probe)
 
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
@@ -160,6 +165,12 @@ class JobDirectories:
             name, size = self.kept.popleft()
             self.kept_bytes -= size
             await asyncio.to_thread(shutil.rmtree, self.jobs_dir / name, ignore_errors=True)
+
+
+def _note(launch: Launch) -> dict[str, Any]:
+    """What the next agent must know of the attempt."""
+    probe = msgspec.structs.asdict(launch.probe) if launch.probe is not None else None
+    return {"gpus": launch.gpus, "seq": launch.seq, "time_limit_s": launch.time_limit_s, "grace_s": launch.grace_s, "probe": probe}
 
 
 def _key(ref: AttemptRef) -> Key:

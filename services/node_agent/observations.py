@@ -34,6 +34,15 @@ class Mark(msgspec.Struct, frozen=True):
     level: int
 
 
+class Probe(msgspec.Struct, frozen=True):
+    """How a replica is asked whether it is ready, how long it may be not, and the time that its end then has between TERM and KILL."""
+
+    port: int
+    path: str
+    timeout_s: int
+    grace_s: int
+
+
 class OrdersCame(msgspec.Struct, frozen=True):
     orders: Orders
 
@@ -85,6 +94,13 @@ class ReleaseChecked(msgspec.Struct, frozen=True):
     unclean: dict[GpuId, str] = {}
 
 
+class Probed(msgspec.Struct, frozen=True):
+    """A replica was asked; `wrong` is empty when it answered as it should."""
+
+    key: str
+    wrong: str
+
+
 class FactsStored(msgspec.Struct, frozen=True):
     """The log acknowledged a commit of ours."""
 
@@ -93,7 +109,16 @@ class FactsStored(msgspec.Struct, frozen=True):
 
 
 Observation = (
-    OrdersCame | LeaseCame | DesiredCame | JobLaunched | LaunchFailed | ProcessStarted | ProcessExited | ReleaseChecked | FactsStored
+    OrdersCame
+    | LeaseCame
+    | DesiredCame
+    | JobLaunched
+    | LaunchFailed
+    | ProcessStarted
+    | ProcessExited
+    | ReleaseChecked
+    | Probed
+    | FactsStored
 )
 
 
@@ -106,3 +131,4 @@ class Adopted(msgspec.Struct, frozen=True):
     seq: int = 0
     time_limit_s: int = 0
     grace_s: int = 0
+    probe: Probe | None = None

@@ -25,6 +25,7 @@ from libs.common.model import AttemptRef, Gpu, NodeId, attempt_key
 from libs.common.writer import Writer
 from services.node_agent import actions as a
 from services.node_agent import observations as o
+from services.node_agent import serving
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
 from services.node_agent.decide import decide, next_due_ns
@@ -32,7 +33,7 @@ from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
 from services.node_agent.environment import environment
 from services.node_agent.peers import Peers
-from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Launch, Machine, Memory
+from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Launch, Machine, Memory, Prober
 
 # An answer is waited for during so much of a heartbeat's interval.
 ANSWER_PART: Final = 0.8
@@ -71,6 +72,7 @@ class Agent:
         driver: Driver,
         outputs: OutputStore,
         memory: Memory,
+        probe: Prober,
         peers: Peers | None = None,
     ) -> None:
         self.machine = machine
@@ -81,6 +83,7 @@ class Agent:
         self.driver = driver
         self.outputs = outputs
         self.memory = memory
+        self.probe = probe
         self.peers = peers
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
@@ -227,6 +230,8 @@ class Agent:
                 self._spawn(self.jobs.kill(ref))
             case a.CheckRelease():
                 self._spawn(self._check_release(action))
+            case a.ProbeReplica():
+                self._spawn(self._probe(action))
             case a.ForgetJob():
                 self._spawn(self._forget(action))
             case a.Record():
@@ -263,7 +268,7 @@ class Agent:
         return Launch(
             ref=AttemptRef(order.job_id, order.attempt),
             rank=order.rank,
-            argv=spec.command,
+            argv=serving.argv_of(order),
             env=environment(order, self.node_id, self.inventory, base),
             workdir=spec.workdir or base.get("HOME", "/"),
             stdin=spec.stdin,
@@ -273,6 +278,7 @@ class Agent:
             seq=order.seq,
             time_limit_s=spec.time_limit_s,
             grace_s=spec.grace_s,
+            probe=serving.probe_of(order),
         )
 
     async def _check_release(self, action: a.CheckRelease) -> None:
@@ -286,6 +292,9 @@ class Agent:
             held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
         checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}
         self.tell(o.ReleaseChecked(s.key_of(action.ref), checks, not left and not held, held))
+
+    async def _probe(self, action: a.ProbeReplica) -> None:
+        self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))
 
     async def _forget(self, action: a.ForgetJob) -> None:
         """The directory is closed whether or not the store took the output: it is still here to be read."""

@@ -14,6 +14,7 @@ import msgspec
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
 from services.node_agent import observations as o
+from services.node_agent import serving
 
 WAITING: Final = "waiting"
 LAUNCHING: Final = "launching"
@@ -45,7 +46,8 @@ class Stop(msgspec.Struct, frozen=True):
 
 class Attempt(msgspec.Struct, kw_only=True):
     """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged.
-    `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it.
+    `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it. `health` is
+    a replica's alone.
     """
 
     ref: AttemptRef
@@ -72,6 +74,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     clean: bool = False
     unclean: dict[GpuId, str] = {}
     refusal: str = ""
+    health: serving.Health | None = None
     queued: int = 0
     stored: int = 0
 
@@ -110,6 +113,7 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
         key = key_of(found.ref)
         attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus)
         attempt.time_limit_s, attempt.grace_s = found.time_limit_s, found.grace_s
+        attempt.health = serving.adopted(found.probe)
         state.attempts[key] = attempt
         state.touched[key] = None
     return state
@@ -149,7 +153,7 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             _desired_came(state, desired)
         case o.FactsStored(seq, marks):
             _facts_stored(state, seq, marks)
-        case o.JobLaunched() | o.LaunchFailed() | o.ProcessStarted() | o.ProcessExited() | o.ReleaseChecked():
+        case o.JobLaunched() | o.LaunchFailed() | o.ProcessStarted() | o.ProcessExited() | o.ReleaseChecked() | o.Probed():
             attempt = state.attempts.get(seen.key)
             if attempt is not None:
                 state.touched[seen.key] = None
@@ -196,6 +200,8 @@ def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) ->
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
     attempt.gpus = tuple(hold.uuid for hold in order.gpus)
     attempt.time_limit_s, attempt.grace_s = order.spec.time_limit_s, order.spec.grace_s
+    if attempt.health is None:
+        attempt.health = (serving.beginning if attempt.phase == WAITING else serving.adopted)(serving.probe_of(order))
     state.touched[key] = None
 
 
@@ -266,7 +272,7 @@ def _desired_came(state: State, desired: Desired) -> None:
             _stop(state, key, attempt, Stop("not_wanted", SIGTERM, UNWANTED_GRACE_MS))
 
 
-AttemptSaw = o.JobLaunched | o.LaunchFailed | o.ProcessStarted | o.ProcessExited | o.ReleaseChecked
+AttemptSaw = o.JobLaunched | o.LaunchFailed | o.ProcessStarted | o.ProcessExited | o.ReleaseChecked | o.Probed
 
 
 def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
@@ -286,6 +292,9 @@ def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
         case o.ReleaseChecked():
             attempt.checking, attempt.checks = False, seen.checks
             attempt.clean, attempt.unclean = seen.clean, seen.unclean
+        case o.Probed():
+            if attempt.health is not None:
+                serving.answered(attempt.health, seen.wrong, now_ns)
         case _:
             assert_never(seen)
 

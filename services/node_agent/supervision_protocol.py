@@ -4,17 +4,21 @@
 one number over restarts (`incarnation.IncarnationFile`). Nothing here is pure; nothing here decides.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId
-from services.node_agent.observations import Adopted, Observation
+from services.node_agent.observations import Adopted, Observation, Probe
 
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and process, in that order.
 OnEvent = Callable[[Observation], None]
+
+
+# (address, port, path) of a replica of this node: empty when it is ready, else what is wrong.
+Prober = Callable[[str, int, str], Awaitable[str]]
 
 
 class AlreadyLaunched(Refused):
@@ -22,8 +26,8 @@ class AlreadyLaunched(Refused):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One member to start. `env` is the whole environment; `gpus`, `seq` and the limit with its grace are kept beside the marker,
-    for the next agent.
+    """One member to start. `env` is the whole environment; `gpus`, `seq`, the limit with its grace and `probe` are kept beside the
+    marker, for the next agent.
     """
 
     ref: AttemptRef
@@ -38,6 +42,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     time_limit_s: int = 0
     grace_s: int = 0
+    probe: Probe | None = None
 
 
 class Piece(msgspec.Struct, frozen=True):

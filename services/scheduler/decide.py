@@ -12,6 +12,7 @@ from libs.common import job_life
 from libs.common.cluster import Job, MemberView, tenant_of
 from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeReturned
 from libs.common.model import Member, NodeId
+from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose, possible
 from services.scheduler.queue import Shape
@@ -19,16 +20,21 @@ from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_
 
 # A job that nodes refuse or lose this often is failed: it would go round for ever.
 ATTEMPTS_MAX: Final = 100
-# Ends of a member that are nobody's fault but the machine's.
-BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost")
 # Its node ended it at its limit, by the node's own clock (`services/node_agent/decide.py`).
 TIME_LIMIT: Final = "time_limit"
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
-def decide(state: State, now_ns: int, silent: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
+def decide(
+    state: State,
+    now_ns: int,
+    silent: Sequence[tuple[NodeId, int]],
+    quiet: Sequence[NodeId] = (),
+    wall_ns: int | None = None,
+) -> Sequence[AnyFact]:
     """The next decision. `now_ns` is this machine's boot clock: no duration is ever taken between two machines' clocks. `silent`
-    are (node, incarnation) that have been silent for longer than a lease and its margin.
+    are (node, incarnation) that have been silent for longer than a lease and its margin, `quiet` are nodes that were not heard for
+    some heartbeats. `wall_ns` is the time of facts, for the waits after crashes, which outlive a term; without it one clock is both.
     """
     state.now_ns = now_ns
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
@@ -40,6 +46,7 @@ def decide(state: State, now_ns: int, silent: Sequence[tuple[NodeId, int]]) -> S
         or return_node(state)
         or lose_node(state, silent)
         or withdraw(state)
+        or scale(state, now_ns if wall_ns is None else wall_ns, quiet)
         or enqueue(state)
         or place(state)
     )
@@ -52,15 +59,15 @@ def settle(state: State) -> Sequence[AnyFact]:
 
 
 def settled(job: Job) -> JobClosed | JobRequeued:
-    """How an attempt whose members are all over goes on."""
+    """How an attempt whose members are all over goes on. A replica that was asked to end was cancelled, whatever its exit code."""
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
     code = _exit_code(members)
-    if reason == "":
+    if reason == "" and (job.cancel is None or job.spec.serve is None):
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
     if reason == "cancelled" or job.cancel is not None:
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason="cancelled", exit_code=code)
-    counted = reason not in (*BY_THE_MACHINE, "refused", "start_timeout")
+    counted = reason not in (*job_life.BY_THE_MACHINE, "refused", "start_timeout")
     if _may_try_again(job, reason, counted):
         return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
     return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.FAILED, reason=reason, exit_code=code)
@@ -68,12 +75,15 @@ def settled(job: Job) -> JobClosed | JobRequeued:
 
 def _reason(job: Job, members: list[MemberView]) -> str:
     """Why the attempt did not succeed, in one word; empty when every member exited with 0."""
+    for member in members:
+        if member.reason in job_life.BY_THE_AGENT:
+            return member.reason
     if all(member.exit_code == 0 for member in members):
         return ""
     if job.stop_reason not in ("", "gang_hurt"):
         return job.stop_reason
     for member in members:
-        if member.reason in BY_THE_MACHINE:
+        if member.reason in job_life.BY_THE_MACHINE:
             return member.reason
     if any(member.reason == TIME_LIMIT for member in members):
         return TIME_LIMIT
@@ -92,8 +102,11 @@ def _exit_code(members: list[MemberView]) -> int | None:
 
 
 def _may_try_again(job: Job, reason: str, counted: bool) -> bool:
+    """A replica only where it was refused (its port may be taken there): else its model makes another, later after each crash."""
     if job.attempt >= ATTEMPTS_MAX or reason == TIME_LIMIT:
         return False
+    if job.spec.serve is not None:
+        return reason == "refused"
     if counted:
         return job.retries_used < job.spec.retries
     return job.spec.requeue or reason in ("refused", "start_timeout")

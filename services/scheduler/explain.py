@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.common import gpu_life, job_life
-from libs.common.cluster import Cluster, Job, Node, node_gpus
+from libs.common.cluster import Cluster, Job, Node, is_ready, node_gpus
 from libs.common.model import WHOLE_GPU, JobId
 from services.scheduler.decide import over_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
@@ -25,7 +25,16 @@ def explain(state: State, job_id: JobId) -> dict[str, Any]:
         return _answer(state, job_id, "unknown", f"no job {job_id} is known as of {state.cluster.seq}", [], None)
     if job.state != job_life.QUEUED:
         return _answer(state, job_id, job.state, _not_waiting(job), [], None)
-    return _why_queued(state, job)
+    proof = _why_queued(state, job)
+    return proof | {"answer": proof["answer"] + _serves_on(state.cluster, job)}
+
+
+def _serves_on(cluster: Cluster, job: Job) -> str:
+    """Of a replica that waits for room above the number asked for: that nothing is lost meanwhile."""
+    model = cluster.models.get(job.spec.serve.model) if job.spec.serve is not None else None
+    others = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []
+    ready = sum(1 for other in others if is_ready(other))
+    return f"; the model serves on with {ready} ready replicas, none of which ends before this one is ready" if ready else ""
 
 
 def _why_queued(state: State, job: Job) -> dict[str, Any]:

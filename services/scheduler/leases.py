@@ -13,6 +13,8 @@ from libs.common.model import NodeId
 MS: Final = 1_000_000
 # A pause of this process longer than this makes it deaf: what it did not hear meanwhile proves nothing.
 PAUSE_MAX_MS: Final = 1_000
+# A node that was not heard for so many heartbeats is quiet: nothing is taken from it, but replicas of models begin elsewhere.
+QUIET_BEATS: Final = 3
 
 
 class Leases:
@@ -24,6 +26,8 @@ class Leases:
         self.granted: dict[NodeId, int] = {}
         self.heard: dict[NodeId, int] = {}
         self.watched: dict[NodeId, int] = {}
+        self.noticed: dict[NodeId, int] = {}
+        self.listening_since = 0
         self.ticked = 0
         self.deaf = False
 
@@ -34,7 +38,7 @@ class Leases:
         """
         self.floor = now + (max(cluster.timing.lease_ms, cluster.extension_ms) + cluster.timing.term_ms) * MS
         self.extension_over = self.floor
-        self.ticked = now
+        self.ticked = self.listening_since = now
 
     def hear(self, node_id: NodeId, now: int) -> None:
         self.heard[node_id] = now
@@ -60,11 +64,22 @@ class Leases:
             if node.usable and max(self.floor, self.granted.get(node.node_id, 0)) + margin < now
         ]
 
+    def quiet(self, cluster: Cluster, now: int) -> list[NodeId]:
+        """Usable nodes whose heartbeats stopped coming while this process could hear. Ask `silent` first."""
+        if self.deaf:
+            return []
+        since = now - QUIET_BEATS * cluster.timing.heartbeat_ms * MS
+        return [node.node_id for node in cluster.nodes.values() if node.usable and self._last_sign(node.node_id) < since]
+
+    def _last_sign(self, node_id: NodeId) -> int:
+        return max(self.listening_since, self.heard.get(node_id, 0), self.noticed.get(node_id, 0))
+
     def _watch(self, cluster: Cluster, now: int) -> None:
         """The silence of a node that is new, came back or began again counts from now on: it may not have heard of it yet."""
         for node in cluster.nodes.values():
             if node.usable and self.watched.get(node.node_id) != node.incarnation:
                 self.watched[node.node_id] = node.incarnation
+                self.noticed[node.node_id] = now
                 self.granted[node.node_id] = max(self.granted.get(node.node_id, 0), now + cluster.timing.lease_ms * MS)
 
     def _cannot_tell(self, cluster: Cluster, now: int) -> bool:
@@ -76,6 +91,7 @@ class Leases:
         self.ticked = now
         if paused or self.deaf or was_deaf:
             self.floor = max(self.floor, now + cluster.timing.lease_ms * MS)
+            self.listening_since = now
             return True
         return False
 

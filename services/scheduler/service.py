@@ -30,6 +30,7 @@ from services.scheduler import orders
 from services.scheduler.decide import decide
 from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain
+from services.scheduler.explain_model import explain_model
 from services.scheduler.leases import Leases
 from services.scheduler.past import Past
 from services.scheduler.renewals import Renewals
@@ -58,8 +59,11 @@ class Leadership(Protocol):
 
 
 class WhyAsk(msgspec.Struct, frozen=True):
-    job_id: JobId
+    """About a job, or about a model."""
+
+    job_id: JobId = JobId("")
     at: int = 0
+    model: str = ""
 
 
 class Scheduler:
@@ -82,6 +86,7 @@ class Scheduler:
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq)
         self.shell = Shell(log, self.writer, self.state, self.decide, self)
         self.silent: list[tuple[NodeId, int]] = []
+        self.quiet: list[NodeId] = []
         self.silence_checked = 0
         self.renewed_boot_ns = 0
         self.stopping = False
@@ -98,9 +103,10 @@ class Scheduler:
             self.silence_checked = now
             self.renewals.check(self.state.cluster, now)
             self.silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
+            self.quiet = self.leases.quiet(self.state.cluster, now)
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
-        return decide(self.state, now, self.silent)
+        return decide(self.state, now, self.silent, self.quiet, now_ns)
 
     # -- the shell's voice --------------------------------------------------------------------------------------
 
@@ -280,6 +286,8 @@ class Scheduler:
 
     async def _on_why(self, subject: str, data: bytes) -> bytes | None:
         ask = msgspec.msgpack.decode(data, type=WhyAsk)
+        if ask.model:
+            return msgspec.json.encode(explain_model(self.state, ask.model))
         if ask.at:
             return await self.past.why(ask.job_id, ask.at)
         return msgspec.json.encode(explain(self.state, ask.job_id))

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
@@ -26,6 +27,7 @@ STOP: Final = "stop"
 SETTLE: Final = "settle"
 PORT_FIRST: Final = 29_500
 PORT_LAST: Final = 32_767
+PORTS: Final = PORT_LAST - PORT_FIRST + 1
 
 
 class Noted(NamedTuple):
@@ -59,7 +61,11 @@ class State:
         self.noted: dict[JobId, Noted] = {}
         # The last (capacity, queue) versions at which nothing could be placed.
         self.nothing_fits: tuple[int, int] = (-1, -1)
-        self._look_at(Change(tuple(cluster.jobs), tuple(cluster.nodes)))
+        # Models that may need more or fewer replicas; those that wait after a crash, by when; the nodes that were quiet then.
+        self.restless: dict[str, None] = {}
+        self.model_timers: list[tuple[int, str]] = []
+        self.quiet: tuple[NodeId, ...] = ()
+        self._look_at(Change(tuple(cluster.jobs), tuple(cluster.nodes), tuple(cluster.models)))
 
     @property
     def seq(self) -> int:
@@ -110,11 +116,27 @@ class State:
             heappop(self.deadlines)
         return None
 
+    def wake_models(self, now_ns: int, quiet: tuple[NodeId, ...]) -> None:
+        """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
+        if quiet != self.quiet:
+            self.quiet = quiet
+            self.restless.update(dict.fromkeys(self.cluster.models))
+        while self.model_timers and self.model_timers[0][0] <= now_ns:
+            self.restless[heappop(self.model_timers)[1]] = None
+
+    def rest(self, name: str, until_ns: int, now_ns: int) -> None:
+        """Nothing to do for this model before a fact touches it, or `until_ns`."""
+        del self.restless[name]
+        if until_ns > now_ns:
+            heappush(self.model_timers, (until_ns, name))
+
     def free_port(self, address: str) -> int:
-        """A port of that address which no living job was given, not one that was just given back."""
+        """A port of that address which no living job was given, not one that was just given back. Clusters that share a machine
+        begin at different ones.
+        """
         used: Collection[int] = self.ports.get(address, ())
-        port = self.cluster.port_last or PORT_LAST
-        for _ in range(PORT_LAST - PORT_FIRST + 1):
+        port = self.cluster.port_last or PORT_FIRST - 1 + crc32(self.cluster.cluster_id.encode()) % PORTS
+        for _ in range(PORTS):
             port = port + 1 if port < PORT_LAST else PORT_FIRST
             if port not in used:
                 return port
@@ -127,6 +149,7 @@ class State:
             self._note_address(node_id)
         for job_id in change.jobs:
             self._reclassify(job_id)
+        self.restless.update(dict.fromkeys(change.models))
 
     def _note_return(self, node_id: NodeId) -> None:
         node = self.cluster.nodes[node_id]
@@ -160,6 +183,8 @@ class State:
             self.queue.remove(job_id)
         if job is not None:
             self._note_attempt(job)
+            if job.spec.serve is not None and job.spec.serve.model in self.cluster.models:
+                self.restless[job.spec.serve.model] = None
 
     def _note_attempt(self, job: Job) -> None:
         """Keep the port ledger and the start limit of the current attempt."""

@@ -12,7 +12,7 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact, kind_of
-from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Replica, Serve, TenantId, Timing
 
 PAGE: Final = Path(__file__).with_name("facts.json")
 JOB: Final = JobId("job-1")
@@ -40,10 +40,30 @@ SPEC: Final = JobSpec(
     on_control_loss="continue",
 )
 
+REPLICA: Final = JobSpec(command=("serve", "{port}"), serve=Serve("chat", 2, "/healthz", 60))
+MODEL: Final = ModelSpec(
+    command=("serve", "{port}"),
+    replicas=2,
+    workdir="/models",
+    env={"A": "1"},
+    gpus=4,
+    gpu_share=50,
+    priority=70,
+    health_path="/healthz",
+    startup_timeout_s=60,
+    start_s=40,
+    grace_s=5,
+    labels={"team": "x"},
+    output_limit_bytes=1_024,
+)
+
 EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.JobSubmitted(job_id=JOB, spec=SPEC, tenant=TENANT, user="ada"),
     f.CancelRequested(job_id=JOB, signal=2, grace_s=3, user="ada"),
     f.TenantSet(tenant=TENANT, max_gpu_share=800, max_waiting=9, weight=50),
+    f.ModelDeployed(name="chat", spec=MODEL, tenant=TENANT, user="ada"),
+    f.ModelScaled(name="chat", replicas=3, user="ada"),
+    f.ModelUndeployed(name="chat", user="ada"),
     f.JobAdmitted(job_id=JOB),
     f.JobRejected(job_id=JOB, reason="too many wait"),
     f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),
@@ -55,6 +75,15 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.JobStopOrdered(job_id=JOB, attempt=2, reason="time_limit", signal=2, grace_ms=5_000),
     f.JobRequeued(job_id=JOB, attempt=2, reason="node_lost", counted=True),
     f.JobClosed(job_id=JOB, attempt=2, outcome="failed", reason="exited", exit_code=3),
+    f.ReplicasScaled(
+        model="chat",
+        generation=2,
+        add=(Replica(JobId("chat-3"), REPLICA),),
+        retire=(JobId("chat-1"),),
+        reason="redeployed",
+        tenant=TENANT,
+        user="ada",
+    ),
     f.NodeLost(node_id=NODE, incarnation=3, reason="silent"),
     f.NodeReturned(node_id=NODE, incarnation=4),
     f.NodeRegistered(
@@ -82,6 +111,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     ),
     f.JobRefused(job_id=JOB, attempt=2, node_id=NODE, reason="no device"),
     f.JobReleased(job_id=JOB, attempt=2, node_id=NODE, checks={"cgroup": "empty"}),
+    f.ReplicaReady(job_id=JobId("chat-3"), attempt=2, node_id=NODE),
+    f.ReplicaUnready(job_id=JobId("chat-3"), attempt=2, node_id=NODE, reason="status 500"),
     f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="xid", detail="79"),
     f.GpuRecovered(node_id=NODE, uuid=GPU),
 )

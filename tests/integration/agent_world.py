@@ -37,6 +37,7 @@ from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import JobDirectories
+from services.node_agent.probe import probe
 from services.node_agent.service import Agent
 from services.node_agent.supervision_protocol import Machine
 
@@ -99,7 +100,7 @@ class World:
         machine = Machine(node_id=NODE, address="10.0.0.1", heartbeat_ms=HEARTBEAT_MS, environment=passed_on(os.environ))
         directory = state_dir or self.state_dir
         jobs, memory = JobDirectories(directory), IncarnationFile(directory)
-        return Agent(machine, MemoryLog(self.stream), self.bus, SystemClock(), jobs, self.driver, self.outputs, memory)
+        return Agent(machine, MemoryLog(self.stream), self.bus, SystemClock(), jobs, self.driver, self.outputs, memory, probe)
 
     async def begin(self) -> None:
         self.agent = self.make()

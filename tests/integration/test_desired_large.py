@@ -27,6 +27,7 @@ from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import JobDirectories
+from services.node_agent.probe import probe
 from services.node_agent.service import Agent
 from services.node_agent.supervision_protocol import Machine
 from services.scheduler.service import Scheduler
@@ -86,7 +87,7 @@ class World:
     def _agent(self) -> Told:
         machine = Machine(node_id="n", address="127.0.0.1", heartbeat_ms=200, environment=passed_on(os.environ))
         jobs, memory = JobDirectories(self.tmp_path), IncarnationFile(self.tmp_path)
-        return Told(machine, self.log, self.bus, SystemClock(), jobs, SimulatedDriver(NodeId("n"), 0), MemoryOutputs(), memory)
+        return Told(machine, self.log, self.bus, SystemClock(), jobs, SimulatedDriver(NodeId("n"), 0), MemoryOutputs(), memory, probe)
 
     async def follow(self) -> None:
         async for batch in self.log.read(0):

@@ -11,14 +11,30 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common import gpu_life, job_life, node_life
-from libs.common.cluster import Cluster, Job, Node, all_over
+from libs.common import gpu_life, job_life, model_fold, node_life
+from libs.common.cluster import Cluster, Job, Model, Node, all_over
 from libs.common.facts import AnyFact
-from libs.common.model import WHOLE_GPU, AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+from libs.common.model import (
+    WHOLE_GPU,
+    AttemptRef,
+    Gpu,
+    GpuHold,
+    GpuId,
+    JobId,
+    JobSpec,
+    Member,
+    ModelSpec,
+    NodeId,
+    Replica,
+    Serve,
+    TenantId,
+    Timing,
+)
 
 NODES: Final = tuple(NodeId(name) for name in ("n1", "n2", "n3"))
 GPUS: Final = tuple(GpuId(f"g{number}") for number in range(1, 6))
 JOBS: Final = tuple(JobId(f"j{number}") for number in range(1, 7))
+MODELS: Final = ("m1", "m2")
 TENANTS: Final = tuple(TenantId(name) for name in ("default", "physics"))
 SHARES: Final = (25, 50, WHOLE_GPU)
 HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.RESETTING, gpu_life.OFFLINE)
@@ -38,6 +54,10 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         if job.state not in job_life.ENDED:
             yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
     yield f.TenantSet(tenant=chance.choice(TENANTS), max_waiting=chance.randrange(3))
+    for name in MODELS:
+        yield f.ModelDeployed(name=name, spec=ModelSpec(command=("serve",)), tenant=chance.choice(TENANTS))
+        yield f.ModelScaled(name=name, replicas=chance.randrange(4))
+        yield f.ModelUndeployed(name=name)
 
 
 def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -55,11 +75,27 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
     for job in cluster.jobs.values():
         yield from _of_job(cluster, job, chance)
+    for model in cluster.models.values():
+        yield _of_model(model, chance)
     for node in cluster.nodes.values():
         if node.state in node_life.USABLE:
             yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation)
         elif node.incarnation > node.lost and not node.accounted:
             yield f.NodeReturned(node_id=node.node_id, incarnation=node.incarnation)
+
+
+def _of_model(model: Model, chance: Random) -> AnyFact:
+    """What was decided some gateways' facts ago may be of an earlier generation, or of another tenant."""
+    generation = chance.choice((model.generation, max(1, model.generation - 1)))
+    spec = JobSpec(command=("serve",), requeue=False, serve=Serve(model.name, generation))
+    ordinals = range(model.next_ordinal, model.next_ordinal + chance.randrange(3))
+    return f.ReplicasScaled(
+        model=model.name,
+        generation=generation,
+        add=tuple(Replica(model_fold.replica_id(model.name, ordinal), spec) for ordinal in ordinals),
+        retire=tuple(job_id for job_id in model.jobs if chance.random() < 0.3),
+        tenant=model.tenant,
+    )
 
 
 def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
@@ -113,6 +149,8 @@ def _of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> 
     yield f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=chance.randrange(3), run_ms=chance.randrange(100))
     yield f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason="no device")
     yield f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id)
+    yield f.ReplicaReady(job_id=job_id, attempt=attempt, node_id=node_id)
+    yield f.ReplicaUnready(job_id=job_id, attempt=attempt, node_id=node_id, reason="status 500")
 
 
 def _registration(cluster: Cluster, node_id: NodeId, chance: Random) -> AnyFact:
@@ -140,11 +178,17 @@ def wild(chance: Random) -> AnyFact:
     number = chance.choice((-(1 << 62), -1, 0, 1, 100, 1 << 62))
     members = tuple(_wild_member(chance, rank) for rank in range(chance.randrange(4)))
     attempts = tuple(AttemptRef(chance.choice(JOBS), chance.randrange(3)) for _ in range(chance.randrange(3)))
+    model = chance.choice((*MODELS, "nobody's"))
+    ids = (job_id, JobId(f"{model}-{number}"), model_fold.replica_id(model, chance.randrange(9)))
+    replicas = tuple(Replica(chance.choice(ids), JobSpec(command=(), serve=Serve(model, number))) for _ in range(chance.randrange(3)))
     gpus = tuple(Gpu(chance.choice(GPUS), chance.randrange(3), word, word, number) for _ in range(chance.randrange(4)))
     made: tuple[AnyFact, ...] = (
         f.JobSubmitted(job_id=job_id, spec=JobSpec(command=(), gpus=number, nodes=number), tenant=chance.choice(TENANTS)),
         f.CancelRequested(job_id=job_id, signal=number, grace_s=number, user=word),
         f.TenantSet(tenant=chance.choice(TENANTS), max_gpu_share=number, max_waiting=number, weight=number),
+        f.ModelDeployed(name=model, spec=ModelSpec(command=(), replicas=number), tenant=chance.choice(TENANTS)),
+        f.ModelScaled(name=model, replicas=number),
+        f.ModelUndeployed(name=model),
         f.JobAdmitted(job_id=job_id),
         f.JobRejected(job_id=job_id, reason=word),
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),
@@ -156,6 +200,7 @@ def wild(chance: Random) -> AnyFact:
         f.JobStopOrdered(job_id=job_id, attempt=attempt, reason=word, signal=number, grace_ms=number),
         f.JobRequeued(job_id=job_id, attempt=attempt, reason=word, counted=chance.random() < 0.5),
         f.JobClosed(job_id=job_id, attempt=attempt, outcome=word, exit_code=number),
+        f.ReplicasScaled(model=model, generation=number, add=replicas, retire=(job_id,), tenant=chance.choice(TENANTS)),
         f.NodeLost(node_id=node_id, incarnation=incarnation, reason=word),
         f.NodeReturned(node_id=node_id, incarnation=incarnation),
         f.NodeRegistered(node_id=node_id, incarnation=incarnation, address=word, gpus=gpus, attempts=attempts),
@@ -163,6 +208,8 @@ def wild(chance: Random) -> AnyFact:
         f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=number, signal=number),
         f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),
         f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id, checks={word: word}),
+        f.ReplicaReady(job_id=job_id, attempt=attempt, node_id=node_id),
+        f.ReplicaUnready(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),
         f.GpuFaulted(node_id=node_id, uuid=uuid, health=word, reason=word),
         f.GpuRecovered(node_id=node_id, uuid=uuid),
     )

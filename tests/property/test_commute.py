@@ -91,7 +91,9 @@ def after(cluster: Cluster, *facts: tuple[AnyFact, int]) -> dict[str, Any]:
 
 
 def seen(cluster: Cluster) -> dict[str, Any]:
-    """Plain values; dictionaries in their order too, but for `ended`, which says only which job is forgotten first."""
+    """Plain values; dictionaries in their order too, but for `ended`, which says only which job is forgotten first, and for the jobs:
+    a replica stands among them before or after what was submitted meanwhile, and the queue goes by their `seq`.
+    """
     picture: dict[str, Any] = msgspec.to_builtins(cluster)
     for name in COUNTERS:
         del picture[name]
@@ -119,7 +121,8 @@ def commute(cluster: Cluster, pair: Pair) -> list[str]:
 
 
 def _ordered(picture: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({name: value for name, value in picture.items() if name != "ended"})
+    jobs = {"jobs": dict(sorted(picture["jobs"].items()))}
+    return msgspec.json.encode({name: value for name, value in (picture | jobs).items() if name != "ended"})
 
 
 @settings(max_examples=60, deadline=None)

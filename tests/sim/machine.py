@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
-from services.node_agent.observations import Exit
+from services.node_agent.observations import Exit, Probe
 from services.node_agent.peers import Kept
 from tests.sim.clock import SimClock
 from tests.sim.loop import VirtualLoop
@@ -23,22 +23,27 @@ from tests.sim.weather import Weather
 TERM_BEFORE_S: Final = 2.0
 KILL_BEFORE_S: Final = 0.5
 DIES_IN_S: Final = 0.02
+PROBE_S: Final = 0.002
 GPU_MEMORY: Final = 80 << 30
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """What a simulated command does; it travels as the job's command."""
+    """What a simulated command does; it travels as the job's command. A server answers on its port after `ready_ms`."""
 
     duration_ms: int
     exit_code: int = 0
     ignores_term: bool = False
+    ready_ms: int = -1
+    port: str = "{port}"
 
     def command(self) -> tuple[str, ...]:
-        return ("simulated", str(self.duration_ms), str(self.exit_code), "stubborn" if self.ignores_term else "polite")
+        words = ("simulated", str(self.duration_ms), str(self.exit_code), "stubborn" if self.ignores_term else "polite")
+        return words if self.ready_ms < 0 else (*words, str(self.ready_ms), self.port)
 
     @classmethod
     def parse(cls, argv: Sequence[str]) -> "Behaviour":
-        return cls(int(argv[1]), int(argv[2]), argv[3] == "stubborn")
+        serves = (int(argv[4]), argv[5]) if len(argv) > 4 else (-1, "")
+        return cls(int(argv[1]), int(argv[2]), argv[3] == "stubborn", *serves)
 
 
 class JobFiles(msgspec.Struct):
@@ -50,6 +55,7 @@ class JobFiles(msgspec.Struct):
     seq: int
     time_limit_s: int = 0
     grace_s: int = 0
+    probe: Probe | None = None
     began_ns: int = 0
     forgotten: bool = False
     claimed: bool = False
@@ -207,6 +213,15 @@ class Machine:
         self.truth.begin(running)
         supervised.begin()
         return True
+
+    async def probe(self, address: str, port: int, path: str) -> str:
+        """As `services.node_agent.probe`: whether a server of this machine answers there."""
+        await asyncio.sleep(PROBE_S)
+        for supervised in self.supervised.values():
+            if supervised.behaviour.port == str(port):
+                age_ms = 1e3 * (self.loop.now - supervised.running.began_s)
+                return "" if age_ms >= supervised.behaviour.ready_ms else "status 503"
+        return "no connection"
 
     def ended(self, ref: AttemptRef, end: Exit) -> None:
         """The exit record first, then whoever listens."""

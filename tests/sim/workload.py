@@ -1,4 +1,4 @@
-"""What the users of one run do: jobs of every kind, cancels, tenants with limits that change. A pure function of the seed.
+"""What the users of one run do: jobs of every kind, cancels, tenants with limits that change, models. A pure function of the seed.
 
 Every job can end: none asks for more than the cluster or its tenant's lowest limit holds.
 """
@@ -11,6 +11,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
 from tests.sim.machine import Behaviour
+from tests.sim.models import model_acts
 
 JOBS_MIN: Final = 20
 JOBS_MAX: Final = 28
@@ -39,7 +40,7 @@ class Shape(msgspec.Struct, frozen=True):
         return 400
 
 
-def workload(seed: int, shape: Shape) -> list[Act]:
+def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
     """In order of time."""
     dice = random.Random(f"workload {seed}")
     acts = [(0.0, _tenants(dice, shape, True))]
@@ -51,6 +52,7 @@ def workload(seed: int, shape: Shape) -> list[Act]:
         acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=_spec(dice, shape), tenant=tenant, user="u"),)))
         if dice.random() < 0.15:
             acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
+    acts += model_acts(seed, storm_s)
     ordered = sorted((at_s, index) for index, (at_s, _) in enumerate(acts))
     return [Act(at_s, number, acts[index][1]) for number, (at_s, index) in enumerate(ordered)]
 

@@ -104,7 +104,7 @@ class World:
         self.reference = Cluster()
         self.placements: dict[tuple[str, int], f.JobPlaced] = {}
         self.acked: list[tuple[int, str, bytes]] = []
-        self.acts = workload(plan.seed, Shape(plan.nodes))
+        self.acts = workload(plan.seed, Shape(plan.nodes), plan.storm_s)
         self.acts_acked: set[int] = set()
         self.disks_lost: dict[str, None] = {}
         self.found: Found | None = None
@@ -161,7 +161,8 @@ class World:
         jobs, memory = SimSupervisors(machine, slot.process), SimMemory(machine, slot.process)
         identity = Machine(node_id=machine.node_id, address=machine.node_id, boot_id=machine.boot_id)
         log, bus, peers = slot.open_log(), slot.open_bus(), peers_of(machine, self.network, slot.process)
-        slot.service = Agent(identity, log, bus, machine.clock, jobs, SimDriver(machine), MemoryOutputs(), memory, peers)
+        driver, outputs = SimDriver(machine), MemoryOutputs()
+        slot.service = Agent(identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers)
         await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))
 
     def skew(self) -> float:

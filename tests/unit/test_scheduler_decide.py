@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, NodeId, TenantId
+from libs.common.model import GpuHold, GpuId, JobId, Member, NodeId, TenantId
 from services.scheduler.decide import decide
 from services.scheduler.state import State
 from tests.given import SECOND_NS, ended, finished, given, member, placed, registered, released, started, tell, waiting
@@ -217,3 +219,21 @@ def test_a_refusal_of_one_member_stops_the_gang_and_requeues_it() -> None:
     again = State(state.cluster)
     again.epoch = state.epoch
     assert f.JobRequeued(job_id=JobId("j"), attempt=1, reason="refused", counted=False) in decisions(again)
+
+
+def test_a_device_that_another_node_reports_now_is_free_there_when_its_hold_is_given_back() -> None:
+    """The member is released by the node on which it ran; what it held stands at the other."""
+    state = given(registered("a", gpus=1), waiting("j"), placed("j", member("a", 0)), waiting("k"))
+    moved = msgspec.structs.replace(registered("a", gpus=1), node_id=NodeId("b"))
+    for fact in (moved, *ended("j", "a")):
+        state._look_at(tell(state.cluster, fact))
+    assert decisions(state)[-1] == placed("k", Member(NodeId("b"), 1, 0, (GpuHold(GpuId("a-gpu0")),)), port=29_501)
+
+
+def test_clusters_on_one_machine_begin_with_different_ports() -> None:
+    ports = []
+    for name in ("east", "west"):
+        (fact,) = decisions(given(f.ClusterConfigured(cluster_id=name), registered("a"), waiting("j")))
+        assert isinstance(fact, f.JobPlaced)
+        ports.append(fact.port)
+    assert ports[0] != ports[1] and all(29_500 <= port < 32_768 for port in ports)

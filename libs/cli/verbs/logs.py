@@ -32,6 +32,7 @@ def command(ref: str, follow: bool, stream: str | None, stderr: bool, rank: int,
     muster logs -f --tail 20 train
     muster logs --stderr j4f2a91c0kq 2>&1 | less
     muster logs --attempt 1 train
+    muster logs chat/2                # replica 2 of the model chat
     """
     profile = read_profile()
     wanted = (stream,) if stream else ("stderr",) if stderr else STREAMS

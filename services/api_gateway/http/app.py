@@ -9,11 +9,20 @@ from starlette.responses import Response
 
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http import events, health, intents_on_jobs, jobs, nodes, streams, watch
+from services.api_gateway.http import deployments, events, health, intents_on_jobs, jobs, nodes, streams, watch
 from services.api_gateway.http.edge import Edge, refuse
 from services.api_gateway.problems import Problem
 
-ROUTERS = (jobs.router, intents_on_jobs.router, nodes.router, streams.router, events.router, watch.router, health.router)
+ROUTERS = (
+    jobs.router,
+    intents_on_jobs.router,
+    deployments.router,
+    nodes.router,
+    streams.router,
+    events.router,
+    watch.router,
+    health.router,
+)
 
 
 def create_app(gateway: Gateway) -> FastAPI:

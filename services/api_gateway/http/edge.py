@@ -15,7 +15,7 @@ from services.api_gateway.problems import MEDIA_TYPE, Problem, render
 
 BODY_BYTES_MAX: Final = 1 << 20
 KEYED: Final = "/v1"
-METHODS: Final = ("GET", "POST", "PUT", "DELETE", "HEAD")
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 
 
 class Edge:

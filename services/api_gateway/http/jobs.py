@@ -78,12 +78,12 @@ def _submitted(gateway: Gateway, fact: JobSubmitted) -> Response:
 
 @router.get("/v1/jobs", openapi_extra=documented(ListQuery))
 async def list_jobs(request: Request) -> Response:
-    """Jobs in order of submission, a page at a time."""
+    """Jobs in order of submission (replicas with their model's first), a page at a time."""
     gateway, query = await settled(request, ListQuery)
     check_range("limit", query.limit, 1, LIST_MAX)
     wanted = _Wanted(query, gateway.clock.wall_ns())
     page: list[Job] = []
-    for piece in _pieces(list(gateway.cluster.jobs.values())):
+    for piece in _pieces(sorted(gateway.cluster.jobs.values(), key=lambda job: job.seq)):
         for job in filter(wanted.matches, piece):
             if len(page) >= query.limit and job.seq != page[-1].seq:
                 return await _page(gateway, page, page[-1].seq)
@@ -181,9 +181,14 @@ async def _rows(gateway: Gateway, seq: int, job_id: str) -> list[dict[str, objec
 async def why(request: Request, ref: str) -> Response:
     """Why the job is not running: the scheduler's proof, now or at a past sequence."""
     gateway, query = await settled(request, WhyQuery)
-    question = msgspec.msgpack.encode({"job_id": gateway.job(ref).job_id, "at": query.at})
+    return await ask_why(gateway, {"job_id": gateway.job(ref).job_id, "at": query.at})
+
+
+async def ask_why(gateway: Gateway, question: dict[str, object]) -> Response:
+    """The scheduler's answer. Raises Problem 503."""
     try:
-        proof = await gateway.bus.request(subjects.ask_scheduler("why"), question, WHY_PAST_WAIT_S if query.at else WHY_WAIT_S)
+        wait_s = WHY_PAST_WAIT_S if question.get("at") else WHY_WAIT_S
+        proof = await gateway.bus.request(subjects.ask_scheduler("why"), msgspec.msgpack.encode(question), wait_s)
     except Unavailable as error:
         raise Problem(503, f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows the last leader") from error
     return Response(proof, media_type="application/json")

@@ -65,6 +65,8 @@ def row(seq: int, commit: Commit, fact: AnyFact | Unknown) -> dict[str, Any]:
 
 def concerns(fact: AnyFact | Unknown, job_id: str) -> bool:
     """Whether a fact speaks of the job; a fact about a node does, for the jobs that had a member there."""
+    if isinstance(fact, f.ReplicasScaled):
+        return job_id in fact.retire or any(replica.job_id == job_id for replica in fact.add)
     named = getattr(fact, "job_id", "")
     return named == job_id if named else isinstance(fact, f.NodeLost | f.NodeRegistered)
 
@@ -94,6 +96,12 @@ def _registered(fact: f.NodeRegistered) -> str:
     return f"node {fact.node_id} registered with {len(fact.gpus)} GPUs, incarnation {fact.incarnation}"
 
 
+def _replicas(fact: f.ReplicasScaled) -> str:
+    added = f"begins {', '.join(replica.job_id for replica in fact.add)}" if fact.add else ""
+    retired = f"ends {', '.join(fact.retire[:8])}" if fact.retire else ""
+    return f"model {fact.model}, generation {fact.generation}, {' and '.join(filter(None, (added, retired)))} ({fact.reason})"
+
+
 def _share(value: int) -> str:
     return f"{value / 100:.2f} GPUs" if value else "no limit"
 
@@ -102,6 +110,9 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobSubmitted: lambda x: f"submitted by {x.user or 'someone'}: {' '.join(x.spec.command)[:80]}",
     f.CancelRequested: lambda x: f"cancel requested by {x.user or 'someone'}: signal {x.signal}, {x.grace_s} s grace",
     f.TenantSet: lambda x: f"tenant {x.tenant}: {_share(x.max_gpu_share)}, weight {x.weight}",
+    f.ModelDeployed: lambda x: f"model {x.name} deployed by {x.user or 'someone'}: {x.spec.replicas} x {' '.join(x.spec.command)[:80]}",
+    f.ModelScaled: lambda x: f"model {x.name}: {x.replicas} replicas asked for by {x.user or 'someone'}",
+    f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {x.user or 'someone'}",
     f.JobAdmitted: lambda x: "admitted",
     f.JobRejected: lambda x: f"rejected: {x.reason}",
     f.UsageCharged: lambda x: f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds",
@@ -115,6 +126,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
     f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",
     f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason else ''}",
+    f.ReplicasScaled: _replicas,
     f.NodeLost: lambda x: f"node {x.node_id} lost: {x.reason}",
     f.NodeReturned: lambda x: f"node {x.node_id} returned",
     f.NodeRegistered: _registered,
@@ -122,6 +134,8 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobFinished: _finished,
     f.JobRefused: lambda x: f"{x.node_id} refused attempt {x.attempt}: {x.reason}",
     f.JobReleased: lambda x: f"devices of attempt {x.attempt} on {x.node_id} proved clean",
+    f.ReplicaReady: lambda x: f"replica ready on {x.node_id}",
+    f.ReplicaUnready: lambda x: f"replica not ready on {x.node_id}: {x.reason}",
     f.GpuFaulted: lambda x: f"GPU {x.uuid} on {x.node_id} is {x.health}: {x.reason}",
     f.GpuRecovered: lambda x: f"GPU {x.uuid} on {x.node_id} recovered",
 }

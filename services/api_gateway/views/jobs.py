@@ -6,7 +6,7 @@ Pure. The field names are the API's contract: `docs` and the command line rely o
 import msgspec
 
 from libs.common import job_life
-from libs.common.cluster import Job, MemberView
+from libs.common.cluster import Job, MemberView, is_ready
 from services.api_gateway.times import rfc3339
 
 
@@ -62,6 +62,8 @@ class JobShown(msgspec.Struct):
     time_limit_s: int
     stdin: bool
     waits_for: str
+    model: str
+    ready: bool
     warnings: list[str] = []
 
 
@@ -101,6 +103,8 @@ def job_shown(job: Job) -> JobShown:
         time_limit_s=spec.time_limit_s,
         stdin=spec.stdin,
         waits_for=job_life.WAITS_FOR.get(job.state, ""),
+        model=spec.serve.model if spec.serve is not None else "",
+        ready=is_ready(job),
     )
 
 

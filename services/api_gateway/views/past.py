@@ -17,6 +17,7 @@ from libs.common.cluster import Cluster
 from libs.common.snapshot_store import SnapshotStore
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.jobs import job_shown
+from services.api_gateway.views.models import model_shown
 from services.api_gateway.views.nodes import gpu_shown, node_shown
 
 SLICE_FACTS: Final = 200
@@ -40,11 +41,12 @@ async def fold_to(entries: Entries, store: SnapshotStore, at: int) -> Cluster:
 
 
 async def state_lines(cluster: Cluster) -> AsyncIterator[bytes]:
-    """One JSON object, in pieces: the head, then jobs, nodes and devices as their own routes show them."""
+    """One JSON object, in pieces: the head, then jobs, models, nodes and devices as their own routes show them."""
     head = {"seq": cluster.seq, "epoch": cluster.epoch, "leader": cluster.leader, "cluster_id": cluster.cluster_id}
     yield _encode({**head, "timing": cluster.timing, "facts": cluster.facts, "ignored": cluster.ignored, "tenants": cluster.tenants})[:-1]
     parts: tuple[tuple[str, Iterable[Any]], ...] = (
         ("jobs", (job_shown(job) for job in cluster.jobs.values())),
+        ("models", (model_shown(cluster, model) for model in cluster.models.values())),
         ("nodes", (node_shown(cluster, node) for node in cluster.nodes.values())),
         ("gpus", (gpu_shown(cluster, view) for view in cluster.gpus.values())),
     )

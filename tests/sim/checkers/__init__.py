@@ -14,6 +14,7 @@ from tests.sim.checkers.every_job_ends import EveryJobEnds
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
 from tests.sim.checkers.lost_only_after_a_lease import LostOnlyAfterALease
+from tests.sim.checkers.models_keep_their_replicas import ModelsKeepTheirReplicas
 from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
@@ -30,6 +31,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     GangWholeOrNotAtAll,
     GpuNeverShared,
     LostOnlyAfterALease,
+    ModelsKeepTheirReplicas,
     NoAcknowledgedFactLost,
     NoDecisionIgnored,
     PlacedOnlyOnALiveNode,

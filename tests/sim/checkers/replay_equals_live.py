@@ -59,6 +59,8 @@ def comparable(cluster: Cluster) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(cluster)
     told["ended"] = sorted(told["ended"])
     del told["ignored"]
+    for model in told["models"].values():
+        model["last_crash_ns"] = 0
     for job in told["jobs"].values():
         job["placed_seq"] = 0
         job |= {name: 0 for name in job if name.endswith("_ns")}

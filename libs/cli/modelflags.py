@@ -1,0 +1,48 @@
+"""What a model may be given, as flags of `muster deploy` and `muster redeploy`; gives the JSON for /v1/deployments.
+
+As in `jobflags.py`, a flag that was not given is not sent: the gateway's defaults hold, or on a redeployment what was there.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from libs.cli.jobflags import DURATION, pairs
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FLAGS = (
+    click.option("-r", "--replicas", type=int, metavar="N", help="How many of it serve at the same time (default 1)."),
+    click.option("-g", "--gpus", type=int, metavar="N", help="GPUs of each replica, on one node (default 1)."),
+    click.option("--fraction", type=float, metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
+    click.option("--health-path", metavar="PATH", help="Where a GET answers 2xx as soon as it can serve (default /health)."),
+    click.option("--startup-timeout", "startup_timeout_s", type=DURATION, help="How long it may not be ready (default 10m)."),
+    click.option("-e", "--env", multiple=True, metavar="K=V", help="An environment variable; K alone passes yours on."),
+    click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),
+    click.option("-C", "--workdir", metavar="DIR", help="Working directory on the node (default: its home)."),
+    click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
+    click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
+    click.option("--wait", is_flag=True, help="Return when as many as asked for are ready; 1 when it crashes instead."),
+)
+
+
+def model_flags(verb: F) -> F:
+    """All of them, on a verb that takes `**asked`."""
+    for flag in reversed(_FLAGS):
+        verb = flag(verb)
+    return verb
+
+
+def asked_model(command: Iterable[str], user: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The body for the gateway, from the flags' values. Raises UsageError for a bad K=V."""
+    body = {name: value for name, value in asked.items() if value not in (None, ())}
+    words = list(command)
+    if words:
+        body["command"] = words
+    if asked["labels"]:
+        body["labels"] = pairs(asked["labels"], "--label")
+    if asked["env"]:
+        body["env"] = pairs(asked["env"], "--env", os.environ.get)
+    return {**body, "user": user}

@@ -1,0 +1,80 @@
+"""Models as the verbs show them, and the wait until one is ready."""
+
+import time
+from datetime import datetime
+from typing import Any, Final
+
+from libs.cli.durations import age
+from libs.cli.gateway import ask, model_path
+from libs.cli.output import complain
+from libs.cli.profile import Profile
+from libs.cli.table import Column, state_colour
+
+Model = dict[str, Any]
+
+LOOK_EVERY_S: Final = 0.3
+COLUMNS: Final = (
+    Column("MODEL"),
+    Column("STATE", colour_of=state_colour),
+    Column("READY", right=True),
+    Column("GPUS", right=True),
+    Column("GEN", right=True),
+    Column("USER", flexible=True),
+    Column("DEPLOYED", right=True),
+    Column("CRASHES", right=True),
+    Column("LAST CRASH", flexible=True),
+)
+REPLICA_COLUMNS: Final = (
+    Column("REPLICA"),
+    Column("STATE", colour_of=state_colour),
+    Column("GEN", right=True),
+    Column("NODE"),
+    Column("ADDRESS"),
+    Column("STARTED", right=True),
+    Column("READY", right=True),
+    Column("DETAIL", flexible=True),
+)
+
+
+def row(model: Model, now: datetime) -> list[str]:
+    """The cells of COLUMNS."""
+    share = int(model.get("gpu_share") or 100)
+    return [
+        str(model["name"]),
+        str(model["state"]),
+        f"{model['ready']}/{model['wanted']}",
+        f"{int(model['gpus']) * share / 100:g}",
+        str(model["generation"]),
+        str(model.get("user") or "-"),
+        age(model.get("deployed_at"), now),
+        str(model["crashes"]),
+        str(model.get("last_crash") or ""),
+    ]
+
+
+def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
+    """The cells of REPLICA_COLUMNS; a replica is named as `muster logs` takes it."""
+    name, _, number = str(replica["id"]).rpartition("-")
+    return [
+        f"{name}/{number}",
+        str(replica["state"]),
+        str(replica["generation"]),
+        str(replica["node_id"] or "-"),
+        f"{replica['address']}:{replica['port']}" if replica["address"] else "-",
+        age(replica.get("started_at"), now),
+        age(replica.get("ready_at"), now),
+        str(replica.get("detail") or ""),
+    ]
+
+
+def wait_until_ready(profile: Profile, name: str) -> int:
+    """0 when as many as asked for are ready, 1 when its replicas crash instead, or it is undeployed."""
+    while True:
+        model = ask(profile, "GET", model_path(name))
+        state = str(model["state"])
+        if state == "ready":
+            return 0
+        if state in ("crash_looping", "stopping", "undeployed"):
+            complain(f"model {name} is {state}: {model.get('last_crash') or 'somebody undeployed it'}")
+            return 1
+        time.sleep(LOOK_EVERY_S)

@@ -1,0 +1,43 @@
+"""`muster models`."""
+
+import click
+
+from libs.cli.gateway import ask, model_path
+from libs.cli.jobs import command_line, utc_now
+from libs.cli.models import COLUMNS, REPLICA_COLUMNS, Model, replica_row, row
+from libs.cli.output import listed, print_table, print_value
+from libs.cli.profile import Profile, read_profile
+from libs.cli.table import clean
+
+
+@click.command(short_help="List models, or show one with its replicas.")
+@click.argument("name", required=False)
+@click.option("-a", "--all", "every", is_flag=True, help="Undeployed ones too.")
+@listed
+def command(name: str | None, every: bool, form: str, no_headers: bool) -> None:
+    """List models, or show one with its replicas.
+
+    Of one model the scheduler says too why it is as it is.
+
+    \b
+    muster models
+    muster models chat
+    muster models -o json | jq -r '.[] | select(.ready < .wanted) | .name'
+    """
+    profile = read_profile()
+    if name is not None:
+        _show(profile, name, form, no_headers)
+        return
+    models = ask(profile, "GET", "/v1/deployments", {"all": "true" if every else None})["deployments"]
+    if not print_value(models, form):
+        print_table(COLUMNS, [row(model, utc_now()) for model in models], not no_headers, form == "wide")
+
+
+def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
+    model: Model = ask(profile, "GET", model_path(name))
+    if print_value(model, form):
+        return
+    print_table(COLUMNS, [row(model, utc_now())], not no_headers, form == "wide")
+    print(f"\ncommand  {clean(command_line(model))}")
+    print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}\n")
+    print_table(REPLICA_COLUMNS, [replica_row(replica, utc_now()) for replica in model["replicas"]], not no_headers, form == "wide")

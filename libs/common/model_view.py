@@ -1,0 +1,51 @@
+"""What a model is doing, in one word and a sentence: derived from the fold, never stored.
+
+Pure. The gateway shows it, the scheduler's `why` explains it.
+"""
+
+from typing import Final
+
+from libs.common import job_life
+from libs.common.cluster import Cluster, Job, Model, is_ready
+
+READY: Final = "ready"
+STARTING: Final = "starting"
+WAITING: Final = "waiting"
+REDEPLOYING: Final = "redeploying"
+CRASH_LOOPING: Final = "crash_looping"
+STOPPING: Final = "stopping"
+UNDEPLOYED: Final = "undeployed"
+
+
+def replicas(cluster: Cluster, model: Model) -> list[Job]:
+    """Those that have not ended, oldest first."""
+    return [cluster.jobs[job_id] for job_id in model.jobs]
+
+
+def ready_count(cluster: Cluster, model: Model) -> int:
+    return sum(1 for job in replicas(cluster, model) if is_ready(job))
+
+
+def state_of(cluster: Cluster, model: Model) -> str:
+    """ready, starting, waiting (for devices), redeploying, crash_looping, stopping or undeployed."""
+    jobs = replicas(cluster, model)
+    if not model.deployed:
+        return STOPPING if jobs else UNDEPLOYED
+    wanted = [job for job in jobs if job.cancel is None]
+    new = [job for job in wanted if model.jobs[job.job_id] == model.generation]
+    if len(new) == len(wanted) and sum(1 for job in new if is_ready(job)) >= model.replicas:
+        return READY
+    if model.crashes > 1:
+        return CRASH_LOOPING
+    if len(new) < len(wanted):
+        return REDEPLOYING
+    return WAITING if any(job.state == job_life.QUEUED for job in new) else STARTING
+
+
+def replica_state(job: Job) -> str:
+    """ready, or starting (it runs and does not answer yet), or stopping; else the job's own state."""
+    if is_ready(job):
+        return READY
+    if job.cancel is not None and job.state not in job_life.ENDED:
+        return STOPPING
+    return STARTING if job.state in (job_life.PLACED, job_life.RUNNING) else job.state

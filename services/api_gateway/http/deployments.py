@@ -1,0 +1,108 @@
+"""/v1/deployments: models that are served. Their replicas are jobs: output, history and why of one are under /v1/jobs."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common.cluster import Model
+from libs.common.facts import ModelDeployed
+from libs.common.model import TenantId
+from services.api_gateway import intents, model_intents
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.jobs import ask_why
+from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, read, settled
+from services.api_gateway.problems import Problem
+from services.api_gateway.views.models import model_shown
+
+router = APIRouter(tags=["deployments"])
+
+
+class ListQuery(Query, frozen=True):
+    """Without `all` only models that are deployed, or whose replicas have not all ended."""
+
+    all: bool = False
+
+
+@router.post("/v1/deployments", status_code=201, openapi_extra=documented(Query, model_intents.DEPLOY_FIELDS))
+async def deploy(request: Request) -> Response:
+    """Serve a model: the scheduler keeps as many replicas of its command as are asked for."""
+    read(request, Query)
+    gateway, body = gateway_of(request), await body_of(request)
+    name = body.get("name") if isinstance(body, dict) else None
+    known = gateway.cluster.models.get(name) if isinstance(name, str) else None
+    if known is not None and known.deployed:
+        raise Problem(409, f"model {name} is deployed already: redeploy it, or undeploy it first", state="deployed", name=name)
+    fact = model_intents.deployment(body, known, TenantId("default"))
+    return await _deploy(gateway, fact, 201)
+
+
+async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Response:
+    gateway.check_room()
+    await gateway.record(fact)
+    shown = model_shown(gateway.cluster, gateway.cluster.models[fact.name])
+    shown.warnings = intents.warnings(fact.spec)
+    return answer(shown, status, {"location": f"/v1/deployments/{fact.name}"})
+
+
+@router.get("/v1/deployments", openapi_extra=documented(ListQuery))
+async def list_deployments(request: Request) -> Response:
+    """Models by name."""
+    gateway, query = await settled(request, ListQuery)
+    models = sorted(gateway.cluster.models.values(), key=lambda model: model.name)
+    shown = (model_shown(gateway.cluster, model) for model in models if query.all or model.deployed or model.jobs)
+    return await answer_list("deployments", shown, {"seq": gateway.cluster.seq})
+
+
+@router.get("/v1/deployments/{name}", openapi_extra=documented(Query))
+async def show_deployment(request: Request, name: str) -> Response:
+    """One model with its replicas."""
+    gateway, _ = await settled(request, Query)
+    return answer(model_shown(gateway.cluster, _model(gateway, name)))
+
+
+@router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))
+async def scale(request: Request, name: str) -> Response:
+    """Ask for another number of replicas."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    model = _deployed(gateway, name)
+    await gateway.record(model_intents.scaling(await body_of(request), model))
+    return answer(model_shown(gateway.cluster, model))
+
+
+@router.delete("/v1/deployments/{name}", status_code=202, openapi_extra=documented(Query, ("user",)))
+async def undeploy(request: Request, name: str) -> Response:
+    """End all replicas; the name and its history stay known."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    model = _deployed(gateway, name)
+    await gateway.record(model_intents.undeployment(await body_of(request), model))
+    return answer(model_shown(gateway.cluster, model), 202)
+
+
+@router.post("/v1/deployments/{name}/redeploy", status_code=202, openapi_extra=documented(Query, model_intents.SPEC_FIELDS))
+async def redeploy(request: Request, name: str) -> Response:
+    """Exchange all replicas, one after the other; what the body does not name stays as it is."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    return await _deploy(gateway, model_intents.redeployment(await body_of(request), _deployed(gateway, name)), 202)
+
+
+@router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))
+async def why(request: Request, name: str) -> Response:
+    """Why the model is as it is: the scheduler's answer."""
+    gateway, _ = await settled(request, Query)
+    return await ask_why(gateway, {"model": _model(gateway, name).name})
+
+
+def _model(gateway: Gateway, name: str) -> Model:
+    model = gateway.cluster.models.get(name)
+    if model is None:
+        raise Problem(404, f"no model {name[:64]!r} is known: GET /v1/deployments lists them")
+    return model
+
+
+def _deployed(gateway: Gateway, name: str) -> Model:
+    model = _model(gateway, name)
+    if not model.deployed:
+        raise Problem(409, f"model {name} is not deployed: POST /v1/deployments deploys it", state="undeployed", name=name)
+    return model

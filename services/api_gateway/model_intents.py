@@ -1,0 +1,106 @@
+"""What a request about a model means: checks it and gives the fact to record, or says what is wrong with it.
+
+Pure, like `intents.py`, whose bounds hold here too. Whether the name is free or known is said here, for the fold of this gateway is what
+the answer is about; a race with another gateway ends as a redeployment. Held by tests/unit/test_gateway_model_intents.py.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from libs.common import model
+from libs.common.cluster import Model
+from libs.common.errors import Refused
+from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check_fact_size
+from libs.common.model import ModelSpec, TenantId
+from services.api_gateway import intents
+from services.api_gateway.fields import check_range, convert, names_of
+from services.api_gateway.times import duration_s
+
+# Part of its replicas' ids, and of the paths and keys that these are part of.
+NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+REPLICAS_MAX: Final = 1_000
+PATH_MAX: Final = 1_024
+
+SPEC_FIELDS: Final = (*names_of(ModelSpec), "fraction", "startup_timeout", "user")
+DEPLOY_FIELDS: Final = ("name", *SPEC_FIELDS)
+SCALE_FIELDS: Final = ("replicas", "user")
+_RANGES: Final = (
+    ("replicas", 0, REPLICAS_MAX),
+    ("gpus", 1, model.GPUS_PER_NODE_MAX),
+    ("gpu_share", 1, model.WHOLE_GPU),
+    ("priority", 0, model.PRIORITY_MAX),
+    ("startup_timeout_s", 1, intents.DAY_S),
+    ("start_s", 1, intents.DAY_S),
+    ("grace_s", 0, intents.DAY_S),
+    ("output_limit_bytes", intents.OUTPUT_BYTES_MIN, intents.OUTPUT_BYTES_MAX),
+)
+
+
+def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDeployed:
+    """The fact for `POST /v1/deployments`. Raises Refused."""
+    values = intents.fields_of(body, DEPLOY_FIELDS)
+    name = values.pop("name", "")
+    if not isinstance(name, str) or not NAME.match(name):
+        raise Refused(f"name: {str(name)[:64]!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 63)")
+    if known is not None and known.deployed:
+        raise Refused(f"name: {name} is deployed already: redeploy it (POST /v1/deployments/{name}/redeploy), or undeploy it first")
+    if "command" not in values:
+        raise Refused('command: missing: give a list of words, for instance ["vllm", "serve", "MODEL", "--port", "{port}"]')
+    user = intents.user_of(values)
+    return _checked(ModelDeployed(name=name, spec=_spec(values), tenant=tenant, user=user))
+
+
+def redeployment(body: object, known: Model) -> ModelDeployed:
+    """The fact for `POST .../redeploy`: what is not given stays as it is. Raises Refused."""
+    given = intents.fields_of({} if body is None else body, SPEC_FIELDS)
+    user = intents.user_of(given)
+    stays = {**msgspec.structs.asdict(known.spec), "replicas": known.replicas}
+    for alias, name in (("fraction", "gpu_share"), ("startup_timeout", "startup_timeout_s")):
+        if alias in given:
+            stays.pop(name)
+    return _checked(ModelDeployed(name=known.name, spec=_spec({**stays, **given}), tenant=known.tenant, user=user or known.user))
+
+
+def scaling(body: object, known: Model) -> ModelScaled:
+    """The fact for `PATCH /v1/deployments/{name}`. Raises Refused."""
+    values = intents.fields_of(body, SCALE_FIELDS)
+    user, replicas = intents.user_of(values), values.get("replicas")
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise Refused("replicas: missing: give a whole number")
+    check_range("replicas", replicas, 0, REPLICAS_MAX)
+    return ModelScaled(name=known.name, replicas=replicas, user=user)
+
+
+def undeployment(body: object, known: Model) -> ModelUndeployed:
+    """The fact for `DELETE /v1/deployments/{name}`. Raises Refused."""
+    return ModelUndeployed(name=known.name, user=intents.user_of(intents.fields_of({} if body is None else body, ("user",))))
+
+
+def _spec(values: dict[str, Any]) -> ModelSpec:
+    for name in ("startup_timeout_s", "start_s", "grace_s"):
+        if name in values:
+            values[name] = duration_s(values[name], name)
+    intents.take_alias(values, "startup_timeout", "startup_timeout_s", duration_s)
+    intents.take_alias(values, "fraction", "gpu_share", intents.hundredths)
+    spec = convert(values, ModelSpec)
+    for name, low, high in _RANGES:
+        check_range(name, getattr(spec, name), low, high)
+    intents.check_command(spec.command)
+    intents.check_environment(spec.env)
+    intents.check_labels(spec.labels)
+    intents.check_workdir(spec.workdir)
+    _check_health_path(spec.health_path)
+    return spec
+
+
+def _check_health_path(path: str) -> None:
+    """It is written into a request line as it is."""
+    if not path.startswith("/") or len(path) > PATH_MAX or not path.isascii() or not path.isprintable() or " " in path:
+        raise Refused(f"health_path: {path[:64]!r} is not valid: write a path such as /health, without spaces")
+
+
+def _checked(fact: ModelDeployed) -> ModelDeployed:
+    check_fact_size(fact)
+    return fact

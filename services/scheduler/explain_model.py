@@ -1,0 +1,65 @@
+"""`why MODEL`: what a model waits for, from the state alone, like `explain.py` for a job.
+
+Pure. When replicas wait for devices the answer is the first one's own proof, so that the two never differ.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from libs.common import job_life, model_view
+from libs.common.cluster import Job, Model
+from services.scheduler.explain import explain
+from services.scheduler.models import backoff_until_ns
+from services.scheduler.state import State
+
+
+def explain_model(state: State, name: str) -> dict[str, Any]:
+    """The answer as JSON-able data: model, state, answer (one sentence), blockers, remedy, at (stream sequence)."""
+    model = state.cluster.models.get(name)
+    if model is None:
+        return _answer(state, name, "unknown", f"no model {name} is known as of {state.cluster.seq}", None)
+    word = model_view.state_of(state.cluster, model)
+    queued = next((job for job in model_view.replicas(state.cluster, model) if job.state == job_life.QUEUED and job.cancel is None), None)
+    if word == model_view.CRASH_LOOPING:
+        return _answer(state, name, word, _crash(model), None, f"look at what it wrote: muster logs {_last(model)}")
+    if queued is not None:
+        return _answer(state, name, word, _no_room(state, model, queued), queued)
+    return _answer(state, name, word, _otherwise(state, model, word), None)
+
+
+def _crash(model: Model) -> str:
+    until = datetime.fromtimestamp(backoff_until_ns(model) // 1_000_000_000, UTC)
+    return f"its replicas crash: {model.crashes} times so far, the last: {model.last_crash}; the next one begins at {until:%H:%M:%S} UTC"
+
+
+def _last(model: Model) -> str:
+    return model.last_crash.rpartition(", ")[2]
+
+
+def _no_room(state: State, model: Model, queued: Job) -> str:
+    proof = str(explain(state, queued.job_id)["answer"])
+    return f"replica {queued.job_id} waits: {proof}"
+
+
+def _otherwise(state: State, model: Model, word: str) -> str:
+    ready = model_view.ready_count(state.cluster, model)
+    count = f"{ready} of {model.replicas} replicas are ready"
+    if word == model_view.STARTING:
+        return f"{count}; the others have not answered {model.spec.health_path} yet (at most {model.spec.startup_timeout_s} s)"
+    if word == model_view.REDEPLOYING:
+        return f"{count}; generation {model.generation} takes over one by one"
+    if word in (model_view.STOPPING, model_view.UNDEPLOYED):
+        return f"it is not deployed; {len(model.jobs)} replicas have not ended yet" if model.jobs else "it is not deployed"
+    return count
+
+
+def _answer(state: State, name: str, word: str, text: str, queued: Job | None, remedy: str | None = None) -> dict[str, Any]:
+    proof = explain(state, queued.job_id) if queued is not None else {"blockers": [], "remedy": remedy}
+    return {
+        "model": name,
+        "state": word,
+        "answer": text,
+        "blockers": proof["blockers"],
+        "remedy": proof["remedy"],
+        "at": state.cluster.seq,
+    }

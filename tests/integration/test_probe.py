@@ -1,0 +1,71 @@
+"""The probe against real sockets: what counts as ready, and what is said of everything else."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from services.node_agent import probe as module
+from services.node_agent.probe import is_free, probe
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def asked(reply: bytes, hold_s: float = 0.0) -> tuple[str, bytes]:
+    """What the probe says of a server that answers so, and what the server was sent."""
+    heard = b""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        heard = await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(hold_s)
+        writer.write(reply)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        said = await probe("127.0.0.1", server.sockets[0].getsockname()[1], "/healthz?deep=1")
+    return said, heard
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", ""),
+        (b"HTTP/1.0 204 No Content\r\ncontent-length: 0\r\n\r\n", ""),
+        (b"HTTP/1.1 503 Loading model\r\n\r\n", "status 503"),
+        (b"HTTP/1.1 302 Found\r\nlocation: /\r\n\r\n", "status 302"),
+        (b"SSH-2.0-OpenSSH\r\n", "its answer is not HTTP"),
+        (b"x" * 100_000, "its answer is not HTTP"),
+        (b"", "its answer is not HTTP"),
+    ],
+)
+async def test_only_2xx_is_ready(reply: bytes, said: str) -> None:
+    assert (await asked(reply))[0] == said
+
+
+async def test_it_asks_for_the_health_path() -> None:
+    _, heard = await asked(b"HTTP/1.1 200 OK\r\n\r\n")
+    assert heard.startswith(b"GET /healthz?deep=1 HTTP/1.1\r\nHost: 127.0.0.1:")
+
+
+async def test_a_port_where_nobody_listens_is_said_to_be_so() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert (await probe("127.0.0.1", port, "/")).startswith("no connection: ")
+
+
+async def test_a_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PROBE_S", 0.2)
+    assert (await asked(b"HTTP/1.1 200 OK\r\n\r\n", hold_s=1.0))[0] == "no answer within 0.2 s"
+
+
+def test_a_port_is_free_while_nobody_listens_there_on_any_address() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert not is_free(port)
+    assert is_free(port)

@@ -1,0 +1,64 @@
+"""Runs with models and without faults, in which never fewer replicas serve than were asked for; and that the checker would notice."""
+
+from typing import Final
+
+import pytest
+
+from libs.common.cluster import Job, Model, is_ready
+from libs.common.model import JobId
+from services.node_agent import serving
+from services.scheduler import models
+from tests.sim import faults
+from tests.sim.models import BAD, model_acts
+from tests.sim.world import simulate
+
+SEEDS: Final = 60
+
+
+def with_models(name: str = "") -> list[int]:
+    """The seeds whose users deploy anything, or a model of that name."""
+    acts = {seed: str(model_acts(seed, 0.0)) for seed in range(SEEDS)}
+    return [seed for seed, said in acts.items() if f"name='{name}" in said]
+
+
+def test_without_faults_never_fewer_replicas_serve_than_were_asked_for() -> None:
+    assert [simulate(faults.calm(seed)).found for seed in with_models()] == [None] * len(with_models())
+    assert len(with_models()) > 10 and len(with_models(BAD)) > 3
+
+
+def test_a_redeployment_that_ends_the_old_ones_first_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hasty(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
+        return [job.job_id for job in present if model.jobs[job.job_id] < model.generation and is_ready(job)]
+
+    monkeypatch.setattr(models, "_outdated", hasty)
+    assert _found_by_the_checker(with_models())
+
+
+def test_a_crash_loop_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "backoff_until_ns", lambda model: 0)
+    assert _found_by_the_checker(with_models(BAD))
+
+
+def test_a_dead_replica_that_is_not_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With faults: without them none dies."""
+    monkeypatch.setattr(models, "_addition", _only_at_first)
+    assert _found_by_the_checker(with_models(), calm=False)
+
+
+def test_an_agent_that_does_not_probe_what_it_adopts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "adopted", lambda probe: None)
+    assert _found_by_the_checker(with_models(), calm=False)
+
+
+_addition = models._addition
+
+
+def _only_at_first(model: Model) -> object:
+    return _addition(model) if model.next_ordinal <= model.generation * model.spec.replicas else None
+
+
+def _found_by_the_checker(seeds: list[int], calm: bool = True) -> bool:
+    runs = (simulate(faults.calm(seed) if calm else faults.plan(seed)) for seed in seeds)
+    found = next((run.found for run in runs if run.found is not None), None)
+    print(found)
+    return found is not None and found.checker == "models_keep_their_replicas"

@@ -1,0 +1,134 @@
+"""The agent's replicas: probed from their start, said to be ready or not, ended when they never are."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.messages import StartOrder
+from libs.common.model import JobId, Serve
+from services.node_agent import actions as a
+from services.node_agent import observations as o
+from services.node_agent.serving import EVERY_READY_NS, EVERY_STARTING_NS, argv_of
+from tests.given_node import GPU, NODE, Node, S, finished, ref, start, started
+
+KEY = "j.1"
+PROBE = o.Probe(29_501, "/health", 60, 10)
+ASK = a.ProbeReplica(ref(), 29_501, "/health")
+READY = f.ReplicaReady(job_id=JobId("j"), attempt=1, node_id=NODE)
+
+
+def unready(reason: str) -> f.ReplicaUnready:
+    return f.ReplicaUnready(job_id=JobId("j"), attempt=1, node_id=NODE, reason=reason)
+
+
+def order() -> StartOrder:
+    whole = start()
+    serve = Serve("chat", 1, "/health", 60)
+    return replace(whole, port=29_501, spec=replace(whole.spec, command=("serve", "--port={port}", "{port}"), serve=serve))
+
+
+def serving() -> Node:
+    """A replica that runs, and is being asked for the first time."""
+    node = Node()
+    assert node.orders(order()) == [a.StartJob(order())]
+    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [ASK, said(started(), level=1)]
+    return node
+
+
+def answering() -> Node:
+    node = serving()
+    assert node.see(o.Probed(KEY, "")) == [said(READY)]
+    return node
+
+
+def said(*facts: Any, level: int = 1) -> a.Record:
+    return a.Record(facts, (o.Mark(KEY, level),))
+
+
+def failing(node: Node, times: int, reason: str = "status 500") -> list[a.Action]:
+    """It is asked so many times and answers badly; what the last answer led to."""
+    did: list[a.Action] = []
+    for _ in range(times):
+        assert node.later(EVERY_READY_NS) == [ASK]
+        did = node.see(o.Probed(KEY, reason))
+    return did
+
+
+def test_the_port_stands_in_the_command_of_a_replica_and_of_no_other_job() -> None:
+    assert argv_of(order()) == ("serve", "--port=29501", "29501")
+    other = replace(order(), spec=replace(order().spec, serve=None))
+    assert argv_of(other) == ("serve", "--port={port}", "{port}")
+
+
+def test_a_replica_is_probed_from_its_start_until_it_answers() -> None:
+    node = serving()
+    assert node.later(EVERY_STARTING_NS) == []
+    assert node.see(o.Probed(KEY, "no connection")) == []
+    assert node.later(EVERY_STARTING_NS - 1) == []
+    assert node.later(1) == [ASK]
+    assert node.see(o.Probed(KEY, "")) == [said(READY)]
+    assert node.later(EVERY_READY_NS - 1) == []
+    assert node.later(1) == [ASK]
+    assert node.see(o.Probed(KEY, "")) == []
+
+
+def test_another_job_is_never_probed() -> None:
+    node = Node().running()
+    assert node.later(3_600 * S) == []
+
+
+def test_a_ready_replica_is_unready_after_three_failures_in_a_row_and_ready_after_one_success() -> None:
+    node = answering()
+    assert failing(node, 2) == []
+    assert node.later(EVERY_READY_NS) == [ASK]
+    assert node.see(o.Probed(KEY, "")) == []
+    assert failing(node, 3) == [said(unready("status 500"))]
+    assert node.later(S) == [ASK]
+    assert node.see(o.Probed(KEY, "")) == [said(READY)]
+
+
+def test_a_replica_that_is_not_ready_in_time_is_ended_and_its_end_says_so() -> None:
+    node = serving()
+    node.see(o.Probed(KEY, "no connection"))
+    assert a.StopJob(ref(), 15, 10_000) not in node.later(60 * S - 1)
+    node.see(o.Probed(KEY, "no connection"))
+    assert node.later(1) == [a.StopJob(ref(), 15, 10_000)]
+    assert node.see(o.ProcessExited(KEY, o.Exit(executed=True, exit_code=None, signal=15, reason="stopped"))) == [
+        a.CheckRelease(ref(), (GPU,), True)
+    ]
+    over = finished(exit_code=None, signal=15, reason="startup_timeout")
+    assert node.later(S) == [said(over, level=2)]
+
+
+def test_a_replica_that_was_ready_and_stays_silent_as_long_is_ended_as_unhealthy() -> None:
+    node = answering()
+    failing(node, 3)
+    node.later(60 * S - 1)
+    node.see(o.Probed(KEY, "status 500"))
+    assert a.StopJob(ref(), 15, 10_000) in node.later(1)
+    node.see(o.ProcessExited(KEY, o.Exit(executed=True, exit_code=0, reason="stopped")))
+    assert node.later(S) == [said(finished(exit_code=0, reason="unhealthy"), level=2)]
+
+
+def test_a_replica_that_ends_by_itself_ends_with_its_own_reason() -> None:
+    node = answering()
+    node.see(o.ProcessExited(KEY, o.Exit(executed=True, exit_code=3)))
+    assert node.later(S) == [said(finished(exit_code=3), level=2)]
+
+
+def test_a_replica_that_is_being_stopped_is_not_probed_any_more() -> None:
+    node = answering()
+    node.lease(verdict="lost")
+    assert node.did() == [a.KillJob(ref())]
+
+
+def test_of_a_replica_that_an_earlier_agent_began_nothing_is_said_until_it_is_probed() -> None:
+    found = o.Adopted(ref(), 0, (GPU,), 10, probe=PROBE)
+    node = Node(leased=False, adopted=(found,))
+    assert node.see(o.ProcessStarted(KEY, 77)) == [ASK, said(started(), level=1)]
+    assert node.see(o.Probed(KEY, "")) == [said(READY)]
+    silent = Node(leased=False, adopted=(found,))
+    silent.see(o.ProcessStarted(KEY, 77))
+    assert silent.see(o.Probed(KEY, "no connection")) == []
+    assert failing(silent, 2, "no connection") == [said(unready("no connection"))]

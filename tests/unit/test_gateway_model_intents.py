@@ -1,0 +1,82 @@
+"""Requests about models: what is recorded, what is refused and in which words."""
+
+from typing import Any
+
+import pytest
+
+from libs.common.cluster import Model
+from libs.common.errors import Refused
+from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
+from libs.common.model import ModelSpec, TenantId
+from services.api_gateway.model_intents import deployment, redeployment, scaling, undeployment
+
+TENANT = TenantId("default")
+BODY: dict[str, Any] = {"name": "chat", "command": ["serve", "{port}"]}
+
+
+def known(**fields: Any) -> Model:
+    spec = ModelSpec(command=("serve", "{port}"), gpu_share=50, startup_timeout_s=30, replicas=2)
+    return Model("chat", TENANT, "ada", spec, 7, **{"replicas": 5, **fields})
+
+
+def test_a_deployment_says_what_was_asked_for() -> None:
+    asked = {**BODY, "replicas": 2, "fraction": 0.5, "startup_timeout": "10m", "health_path": "/healthz", "user": "ada"}
+    spec = ModelSpec(command=("serve", "{port}"), replicas=2, gpu_share=50, startup_timeout_s=600, health_path="/healthz")
+    assert deployment(asked, None, TENANT) == ModelDeployed(name="chat", spec=spec, tenant=TENANT, user="ada")
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a/b"}, "name"),
+        ({"name": "x" * 64}, "name"),
+        ({"command": []}, "command"),
+        ({"command": "serve"}, "command"),
+        ({"replicas": -1}, "replicas"),
+        ({"replicas": 1_001}, "replicas"),
+        ({"replicas": "two"}, "replicas"),
+        ({"gpus": 0}, "gpus"),
+        ({"fraction": 1.5}, "fraction"),
+        ({"fraction": 0.5, "gpu_share": 50}, "fraction"),
+        ({"health_path": "health"}, "health_path"),
+        ({"health_path": "/a b"}, "health_path"),
+        ({"health_path": "/a\r\nHost: b"}, "health_path"),
+        ({"startup_timeout": "0"}, "startup_timeout_s"),
+        ({"env": {"A B": "1"}}, "env"),
+        ({"workdir": "here"}, "workdir"),
+        ({"serve": None}, "serve"),
+        ({"user": "a b"}, "user"),
+    ],
+)
+def test_what_is_not_valid_is_refused_by_its_name(more: dict[str, Any], word: str) -> None:
+    with pytest.raises(Refused, match=f"(?i){word}"):
+        deployment({**BODY, **more}, None, TENANT)
+
+
+def test_a_name_that_is_deployed_is_refused_and_one_that_was_is_free() -> None:
+    with pytest.raises(Refused, match="deployed already"):
+        deployment(BODY, known(), TENANT)
+    assert deployment(BODY, known(deployed=False), TENANT).name == "chat"
+
+
+def test_a_redeployment_changes_what_it_names_and_keeps_the_number_that_is_wanted_now() -> None:
+    same = redeployment(None, known())
+    assert same == ModelDeployed(
+        name="chat", spec=ModelSpec(command=("serve", "{port}"), gpu_share=50, startup_timeout_s=30, replicas=5), tenant=TENANT, user="ada"
+    )
+    other = redeployment({"command": ["new"], "startup_timeout": 60, "fraction": 1.0, "user": "bob"}, known())
+    assert (other.spec.command, other.spec.startup_timeout_s, other.spec.gpu_share, other.spec.replicas) == (("new",), 60, 100, 5)
+    assert other.user == "bob"
+
+
+def test_a_scaling_is_a_whole_number_within_bounds() -> None:
+    assert scaling({"replicas": 0}, known()) == ModelScaled(name="chat", replicas=0)
+    for wrong in ({}, {"replicas": 1.5}, {"replicas": True}, {"replicas": -1}, {"replicas": 5_000}, {"replica": 1}):
+        with pytest.raises(Refused):
+            scaling(wrong, known())
+
+
+def test_an_undeployment_says_who() -> None:
+    assert undeployment({"user": "ada"}, known()) == ModelUndeployed(name="chat", user="ada")
+    assert undeployment(None, known()) == ModelUndeployed(name="chat")

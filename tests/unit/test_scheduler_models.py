@@ -1,0 +1,293 @@
+"""The rule `scale`: replicas are begun, replaced, exchanged and ended; each rule acts, refuses, and stays quiet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from libs.common import facts as f
+from libs.common import model_view
+from libs.common.cluster import Cluster, Endpoint, Model, ready_replicas
+from libs.common.facts import AnyFact
+from libs.common.model import JobId, ModelSpec, NodeId
+from services.scheduler.decide import decide
+from services.scheduler.models import backoff_until_ns
+from services.scheduler.state import State
+from tests.given import EPOCH, SECOND_NS, finished, given, registered, released, started, tell, waiting
+
+
+def deployed(replicas: int = 2, **fields: Any) -> f.ModelDeployed:
+    return f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}"), replicas=replicas, **fields), user="ada")
+
+
+class World:
+    """A scheduler that works on its own; nodes answer as the test says. `at_s` is its clock."""
+
+    def __init__(self, *history: AnyFact | Sequence[AnyFact], at_s: float = 1) -> None:
+        self.state = given(*history)
+        self.at_s = at_s
+        self.said: list[AnyFact] = []
+        self.quiet: tuple[NodeId, ...] = ()
+        self.decide()
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.state.cluster
+
+    @property
+    def model(self) -> Model:
+        return self.cluster.models["chat"]
+
+    def decide(self) -> list[AnyFact]:
+        """All that follows now; the facts about replicas and the ends of jobs stay in `said`."""
+        new: list[AnyFact] = []
+        now_ns = int(self.at_s * SECOND_NS)
+        for _ in range(200):
+            facts = decide(self.state, now_ns, (), self.quiet)
+            if not facts:
+                self.said += new
+                return new
+            new += facts
+            self.state.apply_own(facts, now_ns)
+        raise AssertionError(f"it never ends: {new[-3:]}")
+
+    def hear(self, *facts: AnyFact, at_s: float | None = None) -> list[AnyFact]:
+        """Facts of others, then what follows."""
+        self.at_s = self.at_s if at_s is None else at_s
+        for fact in facts:
+            change = tell(self.cluster, fact, self.at_s)
+            self.state._look_at(change)
+        return self.decide()
+
+    def node_of(self, job: str) -> str:
+        return next(iter(self.cluster.jobs[JobId(job)].members))
+
+    def begin(self, *jobs: str) -> list[AnyFact]:
+        """They start and answer."""
+        return self.hear(*(fact for job in jobs for fact in (started(job, self.node_of(job)), ready(job, self.node_of(job)))))
+
+    def end(self, job: str, exit_code: int | None = 1, at_s: float | None = None, **fields: Any) -> list[AnyFact]:
+        node = self.node_of(job)
+        return self.hear(finished(job, node, exit_code, **fields), released(job, node), at_s=at_s)
+
+    def living(self) -> list[str]:
+        return [job_id for job_id in self.model.jobs if self.cluster.jobs[job_id].cancel is None]
+
+    def ready(self) -> list[str]:
+        return [endpoint.job_id for endpoint in ready_replicas(self.cluster, "chat")]
+
+
+def ready(job: str, node: str) -> f.ReplicaReady:
+    return f.ReplicaReady(job_id=JobId(job), attempt=1, node_id=NodeId(node))
+
+
+def scaled(facts: Sequence[AnyFact]) -> list[tuple[list[str], list[str]]]:
+    """(added, retired) of each ReplicasScaled."""
+    return [([replica.job_id for replica in fact.add], list(fact.retire)) for fact in facts if isinstance(fact, f.ReplicasScaled)]
+
+
+def test_a_deployed_model_gets_its_replicas_and_they_are_placed_as_jobs_of_its_tenant() -> None:
+    world = World(registered("a"), deployed(2, gpus=2))
+    assert scaled(world.said) == [(["chat-1"], []), (["chat-2"], [])]
+    job = world.cluster.jobs[JobId("chat-1")]
+    assert (job.state, job.user, job.tenant, job.spec.gpus, job.spec.requeue) == ("placed", "ada", "default", 2, False)
+    assert job.spec.serve is not None and (job.spec.serve.model, job.spec.serve.generation) == ("chat", 1)
+    assert world.decide() == []
+
+
+def test_a_replica_is_an_endpoint_only_while_it_is_ready() -> None:
+    world = World(registered("a"), deployed(1))
+    assert world.ready() == []
+    world.hear(started("chat-1", "a"))
+    assert world.ready() == []
+    world.hear(ready("chat-1", "a"))
+    assert ready_replicas(world.cluster, "chat") == [Endpoint(JobId("chat-1"), "127.0.0.1", 29_500)]
+    world.hear(f.ReplicaUnready(job_id=JobId("chat-1"), attempt=1, node_id=NodeId("a"), reason="status 500"))
+    assert world.ready() == []
+    assert world.living() == ["chat-1"]
+
+
+def test_what_is_said_of_a_job_that_is_no_replica_changes_nothing() -> None:
+    world = World(registered("a"), waiting("j"), deployed(0))
+    world.hear(started("j", "a"), ready("j", "a"))
+    assert world.cluster.ignored == 1
+
+
+def test_a_dead_replica_is_replaced_at_once() -> None:
+    world = World(registered("a"), deployed(2))
+    world.begin("chat-1", "chat-2")
+    assert scaled(world.end("chat-1", None, signal=9, reason="signalled")) == [(["chat-3"], [])]
+    assert world.model.crashes == 1
+
+
+def test_a_replica_that_ends_with_0_is_replaced_like_any_other() -> None:
+    world = World(registered("a"), deployed(1))
+    world.begin("chat-1")
+    assert scaled(world.end("chat-1", 0)) == [(["chat-2"], [])]
+
+
+def test_crash_after_crash_is_waited_for_1_2_4_up_to_300_seconds() -> None:
+    world = World(registered("a"), deployed(1))
+    waits = []
+    for number in range(1, 13):
+        world.hear(started(f"chat-{number}", "a"))
+        world.end(f"chat-{number}", 3)
+        due_ns = backoff_until_ns(world.model)
+        waits.append(max(0.0, due_ns / SECOND_NS - world.at_s))
+        if waits[-1]:
+            assert world.hear(at_s=due_ns / SECOND_NS - 0.001) == []
+            assert scaled(world.hear(at_s=due_ns / SECOND_NS)) == [([f"chat-{number + 1}"], [])]
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert model_view.state_of(world.cluster, world.model) == model_view.CRASH_LOOPING
+    assert world.model.last_crash == "failed, exit code 3, chat-12"
+
+
+def test_replicas_that_die_together_are_one_crash() -> None:
+    world = World(registered("a"), registered("b"), deployed(4))
+    world.begin("chat-1", "chat-2", "chat-3", "chat-4")
+    for number in (1, 2, 3, 4):
+        world.end(f"chat-{number}")
+    assert world.model.crashes == 1
+    assert world.living() == ["chat-5", "chat-6", "chat-7", "chat-8"]
+    world.end("chat-6")
+    assert world.model.crashes == 2
+
+
+def test_a_replica_that_served_for_a_minute_begins_a_new_count() -> None:
+    world = World(registered("a"), deployed(1))
+    for number in (1, 2, 3):
+        world.hear(started(f"chat-{number}", "a"))
+        world.end(f"chat-{number}", at_s=world.at_s + 10)
+        world.hear(at_s=world.at_s + 10)
+    assert world.model.crashes == 3
+    world.begin("chat-4")
+    world.end("chat-4", at_s=world.at_s + 61)
+    assert world.model.crashes == 1
+    assert world.living() == ["chat-5"]
+
+
+def test_a_replica_that_did_not_answer_in_time_is_a_crash_with_that_name_whatever_its_exit_code() -> None:
+    world = World(registered("a"), deployed(1))
+    world.hear(started("chat-1", "a"))
+    said = world.end("chat-1", 0, reason="startup_timeout")
+    assert said[0] == f.JobClosed(job_id=JobId("chat-1"), attempt=1, outcome="failed", reason="startup_timeout", exit_code=None)
+    assert "startup_timeout" in world.model.last_crash
+
+
+def test_a_replica_that_a_node_refuses_is_tried_again_with_another_port_and_is_no_crash() -> None:
+    world = World(registered("a"), deployed(1))
+    said = world.hear(f.JobRefused(job_id=JobId("chat-1"), attempt=1, node_id=NodeId("a"), reason="port 29500 is in use"))
+    assert [type(fact) for fact in said] == [f.JobRequeued, f.JobPlaced]
+    assert (world.living(), world.cluster.jobs[JobId("chat-1")].port, world.model.crashes) == (["chat-1"], 29_501, 0)
+
+
+def test_a_replica_lost_with_its_node_is_no_crash() -> None:
+    world = World(registered("a"), registered("b"), deployed(1))
+    world.begin("chat-1")
+    lost = f.NodeLost(node_id=NodeId(world.node_of("chat-1")), incarnation=1)
+    assert scaled(world.hear(lost)) == [(["chat-2"], [])]
+    assert world.model.crashes == 0
+    assert world.node_of("chat-2") != lost.node_id
+
+
+def test_a_replica_on_a_quiet_node_is_replaced_without_waiting_for_its_lease_and_the_excess_is_ended_when_it_is_heard_again() -> None:
+    world = World(registered("a", gpus=1), registered("b", gpus=2), deployed(2))
+    world.begin("chat-1", "chat-2")
+    gone = next(job for job in ("chat-1", "chat-2") if world.node_of(job) == "a")
+    world.quiet = (NodeId("a"),)
+    assert scaled(world.decide()) == [(["chat-3"], [])]
+    assert world.decide() == []
+    world.quiet = ()
+    assert scaled(world.decide()) == [([], ["chat-3"])]
+    assert gone in world.living()
+
+
+def test_the_newest_of_the_ready_goes_when_there_are_too_many() -> None:
+    world = World(registered("a"), deployed(3))
+    world.begin("chat-1", "chat-2", "chat-3")
+    assert scaled(world.hear(f.ModelScaled(name="chat", replicas=2))) == [([], ["chat-3"])]
+    assert scaled(world.hear(f.ModelScaled(name="chat", replicas=3))) == [(["chat-4"], [])]
+    assert scaled(world.hear(f.ModelScaled(name="chat", replicas=0))) == [([], ["chat-4", "chat-2", "chat-1"])]
+    assert model_view.state_of(world.cluster, world.model) == model_view.READY
+
+
+def test_an_undeployed_model_ends_its_replicas_and_its_ordinals_are_not_used_again() -> None:
+    world = World(registered("a"), deployed(2))
+    world.begin("chat-1", "chat-2")
+    said = world.hear(f.ModelUndeployed(name="chat"))
+    assert scaled(said) == [([], ["chat-1", "chat-2"])]
+    assert [fact.job_id for fact in said if isinstance(fact, f.JobStopOrdered)] == ["chat-1", "chat-2"]
+    assert world.ready() == []
+    assert model_view.state_of(world.cluster, world.model) == model_view.STOPPING
+    world.end("chat-1", None, signal=15, reason="stopped")
+    assert world.end("chat-2", 0, reason="stopped")[0] == f.JobClosed(
+        job_id=JobId("chat-2"), attempt=1, outcome="cancelled", reason="cancelled"
+    )
+    assert model_view.state_of(world.cluster, world.model) == model_view.UNDEPLOYED
+    assert (world.model.crashes, world.model.last_crash) == (0, "")
+    assert scaled(world.hear(deployed(1))) == [(["chat-3"], [])]
+    assert world.model.generation == 2
+
+
+def test_a_redeployment_exchanges_one_after_the_other_and_never_serves_with_fewer() -> None:
+    world = World(registered("a"), deployed(2))
+    world.begin("chat-1", "chat-2")
+    assert scaled(world.hear(deployed(2))) == [(["chat-3"], [])]
+    assert model_view.state_of(world.cluster, world.model) == model_view.REDEPLOYING
+    assert world.ready() == ["chat-1", "chat-2"]
+    assert scaled(world.begin("chat-3")) == [([], ["chat-1"]), (["chat-4"], [])]
+    assert world.ready() == ["chat-2", "chat-3"]
+    assert scaled(world.begin("chat-4")) == [([], ["chat-2"])]
+    assert world.ready() == ["chat-3", "chat-4"]
+    assert model_view.state_of(world.cluster, world.model) == model_view.READY
+
+
+def test_a_redeployment_without_room_for_one_more_waits_and_serves_on() -> None:
+    world = World(registered("a", gpus=2), deployed(2))
+    world.begin("chat-1", "chat-2")
+    assert scaled(world.hear(deployed(2))) == [(["chat-3"], [])]
+    assert world.cluster.jobs[JobId("chat-3")].state == "queued"
+    assert world.decide() == []
+    assert world.ready() == ["chat-1", "chat-2"]
+
+
+def test_a_redeployment_ends_at_once_what_serves_nobody() -> None:
+    world = World(registered("a"), deployed(2))
+    world.begin("chat-1")
+    assert scaled(world.hear(deployed(2))) == [([], ["chat-2"]), (["chat-3"], []), (["chat-4"], [])]
+    assert world.ready() == ["chat-1"]
+
+
+def test_a_redeployment_that_crashes_leaves_the_old_ones_serving() -> None:
+    world = World(registered("a"), deployed(1))
+    world.begin("chat-1")
+    world.hear(deployed(1))
+    for number in (2, 3, 4):
+        world.hear(started(f"chat-{number}", "a"), at_s=world.at_s + 10)
+        world.end(f"chat-{number}")
+        world.hear(at_s=world.at_s + 10)
+        assert world.ready() == ["chat-1"]
+    assert model_view.state_of(world.cluster, world.model) == model_view.CRASH_LOOPING
+    assert scaled(world.hear(deployed(1)))[0][0] == [] and world.model.crashes == 0
+
+
+def test_a_replica_that_somebody_cancels_is_replaced_and_is_no_crash() -> None:
+    world = World(registered("a"), deployed(1))
+    world.begin("chat-1")
+    assert scaled(world.hear(f.CancelRequested(job_id=JobId("chat-1")))) == [(["chat-2"], [])]
+    world.end("chat-1", None, signal=15, reason="stopped")
+    assert world.model.crashes == 0
+
+
+def test_a_living_model_stays_its_tenant_s() -> None:
+    world = World(registered("a"), deployed(1))
+    other = f.ModelDeployed(name="chat", spec=ModelSpec(command=("x",)), tenant=world.model.tenant.__class__("other"))
+    assert world.hear(other) == []
+    assert (world.model.tenant, world.model.generation) == ("default", 1)
+
+
+def test_a_new_scheduler_decides_the_same_from_the_same_log() -> None:
+    world = World(registered("a"), deployed(2))
+    world.begin("chat-1", "chat-2")
+    tell(world.cluster, deployed(3))
+    fresh = State(world.cluster)
+    fresh.epoch = EPOCH
+    assert scaled(decide(fresh, SECOND_NS, ())) == [(["chat-3"], [])]
