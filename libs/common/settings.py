@@ -34,6 +34,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     api_keys_file: str = ""
+    model_connect_ms: int = 2_000
+    model_answer_ms: int = 600_000
+    model_idle_ms: int = 300_000
+    model_body_ms: int = 60_000
+    model_keepalive_ms: int = 4_000
+    model_attempts: int = 3
+    model_requests_max: int = 4_096
+    model_body_bytes: int = 16 << 20
+    model_answer_bytes: int = 128 << 20
+    model_output_tokens: int = 4_096
     audit_url: str = ""
     audit_begin: int = 1
     trimmer_seed_file: str = ""
@@ -84,6 +94,16 @@ HELP = {
     "gateway_host": "address that the gateway listens on",
     "gateway_port": "port that the gateway listens on",
     "api_keys_file": "file of accepted API keys as SHA-256 hex, one a line; empty accepts none",
+    "model_connect_ms": "how long a replica of a model may take to accept a connection",
+    "model_answer_ms": "how long it may take to answer; of a stream: to its first event",
+    "model_idle_ms": "how long a stream of a model may say nothing",
+    "model_body_ms": "how long a client may take to send the body of an OpenAI request",
+    "model_keepalive_ms": "how long an idle connection to a replica is kept; keep it under the replica's own bound",
+    "model_attempts": "replicas tried for one request while the client has been sent nothing",
+    "model_requests_max": "OpenAI requests that may be open at once in one gateway",
+    "model_body_bytes": "largest body of an OpenAI request",
+    "model_answer_bytes": "largest answer of a model that is not a stream",
+    "model_output_tokens": "max_tokens of a request that names none and counts against a token limit",
     "audit_url": "archive database (SQLAlchemy URL); default SQLite in the state directory",
     "audit_begin": "first commit of an empty archive; above 1 only when the log was trimmed and the archive before it is lost for ever",
     "trimmer_seed_file": "file with the nkey seed that may trim the log (audit's process); empty: the log is never trimmed",

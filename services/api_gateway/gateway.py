@@ -26,6 +26,9 @@ from libs.common.settings import Settings
 from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.api_gateway.auth import Keys
+from services.api_gateway.openai.catalogue import Catalogue, Listed
+from services.api_gateway.openai.metering import Meter, Unmetered
+from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Problem
 from services.api_gateway.telemetry import Telemetry
 from services.api_gateway.views import snapshots
@@ -74,6 +77,9 @@ class Gateway:
         )
         self.keys = Keys(settings.api_keys_file)
         self.telemetry = Telemetry()
+        self.models: Catalogue = Listed()
+        self.meter: Meter = Unmetered()
+        self.upstream = Upstream(settings)
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
         self.snapshots = Snapshots(store, 0)
@@ -93,12 +99,15 @@ class Gateway:
 
     async def run(self) -> None:
         """Replay, then serve for ever; raises what ends this process."""
-        await self.replay()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.writer.run(), name="writer")
-            tasks.create_task(self._read(), name="reader")
-            tasks.create_task(self._survey(), name="survey")
-            self.caught_up = True
+        try:
+            await self.replay()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.writer.run(), name="writer")
+                tasks.create_task(self._read(), name="reader")
+                tasks.create_task(self._survey(), name="survey")
+                self.caught_up = True
+        finally:
+            await self.upstream.close()
 
     async def replay(self) -> None:
         """Snapshot and tail, and where our own subject stands. Raises Corrupt when the log ends before the snapshot."""

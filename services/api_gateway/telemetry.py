@@ -7,6 +7,48 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+# Models beyond this many are counted together.
+MODELS_MAX: Final = 256
+OTHER_MODELS: Final = "other"
+
+
+class ModelTelemetry:
+    """Requests to models. Only names of deployed models come here, and of those the first MODELS_MAX have series of their own."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "muster_model_requests", "Requests ended; 499: the client went away", ("model", "route", "status", "stream"), registry=registry
+        )
+        self.first_token = Histogram(
+            "muster_model_first_token_seconds", "Until the first event of a stream", ("model",), buckets=BUCKETS_S, registry=registry
+        )
+        self.open = Gauge("muster_model_requests_open", "Requests that are open now", ("model",), registry=registry)
+        self.retries = Counter(
+            "muster_model_retries", "Replicas that failed before the client was sent anything", ("model",), registry=registry
+        )
+        self._known: set[str] = set()
+
+    def _label(self, model: str) -> str:
+        if model not in self._known:
+            if len(self._known) >= MODELS_MAX:
+                return OTHER_MODELS
+            self._known.add(model)
+        return model
+
+    def began(self, model: str) -> None:
+        self.open.labels(self._label(model)).inc()
+
+    def ended(self, model: str, route: str, status: int, streamed: bool, first_s: float) -> None:
+        label = self._label(model)
+        self.open.labels(label).dec()
+        self.requests.labels(label, route, str(status), "true" if streamed else "false").inc()
+        if streamed and first_s:
+            self.first_token.labels(label).observe(first_s)
+
+    def retried(self, model: str) -> None:
+        self.retries.labels(self._label(model)).inc()
+
+
 class Telemetry:
     """Labels are routes, never paths: a path holds a job's id, and the number of series must stay bounded."""
 
@@ -18,6 +60,7 @@ class Telemetry:
         )
         self.seq = Gauge("muster_gateway_seq", "Last stream sequence folded", registry=self.registry)
         self.lag = Gauge("muster_gateway_lag_commits", "Commits in the log that are not folded yet", registry=self.registry)
+        self.models = ModelTelemetry(self.registry)
         self.fill = Gauge("muster_gateway_log_filled_ratio", "Used part of the stream's bytes", registry=self.registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:

@@ -180,10 +180,12 @@ async def gateway_world(
     store: MemorySnapshots | None = None,
     filled: float = 0.0,
     instance: str = "a",
+    **changed: Any,
 ) -> AsyncIterator[World]:
+    """`changed` are settings."""
     keys = tmp_path / "keys"
     keys.write_text(f"# accepted\n{hash_key(KEY)} tests\n")
-    settings = Settings(api_keys_file=str(keys), instance=instance)
+    settings = Settings(api_keys_file=str(keys), instance=instance, **changed)
 
     async def part() -> float:
         return filled

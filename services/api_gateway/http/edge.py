@@ -1,65 +1,127 @@
-"""What every request passes before a route sees it: the key, the bound on its body, readiness, and its measurement.
+"""What every request passes before a route sees it: its id, the key, the bound on its body, readiness, and its measurement.
 
-Raw ASGI, for it runs on every request, and because a wrapping response object would hold back streams.
+Raw ASGI, for it runs on every request, and because a wrapping response object would hold back streams. The OpenAI surface branches off
+here, before FastAPI's own path; its refusals have OpenAI's shape, all others are problem details.
 """
 
+import re
 import time
-from typing import Final
+from base64 import b32encode
+from os import urandom
+from typing import Final, Protocol
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from services.api_gateway.auth import Principal
 from services.api_gateway.gateway import Gateway
+from services.api_gateway.openai import app as openai
+from services.api_gateway.openai import errors
 from services.api_gateway.problems import MEDIA_TYPE, Problem, render
 
 BODY_BYTES_MAX: Final = 1 << 20
 KEYED: Final = "/v1"
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
+ALLOWED: Final = "allowed"
+
+
+class Access(Protocol):
+    """Hears of every request once, when its answer begins, or when it ended without one (status 0)."""
+
+    def note(self, scope: Scope, principal: Principal | None, route: str, status: int, decision: str) -> None: ...
+
+
+class Unrecorded:
+    """Nobody keeps access records."""
+
+    def note(self, scope: Scope, principal: Principal | None, route: str, status: int, decision: str) -> None:
+        pass
 
 
 class Edge:
-    """The middleware."""
+    """The middleware. It puts `request_id` and `principal` into the scope."""
 
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, access: Access | None = None) -> None:
         self.app = app
         self.gateway = gateway
+        self.access: Access = access or Unrecorded()
+        self.openai = openai.OpenAI(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began = time.perf_counter()
+        route = openai.route_of(scope["path"])
+        passage = _Passage(self, scope, send, route or "")
+        problem = self._refusal(scope, passage, bounded=route is None)
+        try:
+            if problem is not None:
+                await (refuse(problem)(scope, receive, passage.send) if route is None else _refuse_openai(problem, passage.send))
+            elif route is not None:
+                await self.openai(scope, receive, passage.send)
+            else:
+                await self.app(scope, _Bounded(receive).receive, passage.send)
+        finally:
+            passage.end()
 
-        async def measured(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                seconds = time.perf_counter() - began
-                self.gateway.telemetry.answered(_method(scope), _route(scope), message["status"], seconds)
-            await send(message)
-
-        problem = self._refusal(scope)
-        if problem is not None:
-            await refuse(problem)(scope, receive, measured)
-        else:
-            await self.app(scope, _Bounded(receive).receive, measured)
-
-    def _refusal(self, scope: Scope) -> Problem | None:
+    def _refusal(self, scope: Scope, passage: "_Passage", bounded: bool) -> Problem | None:
         path: str = scope["path"]
+        authorization, length = passage.headers()
         if not (path == KEYED or path.startswith(KEYED + "/")):
             return None
-        headers = Headers(scope=scope)
-        if not self._authorised(headers.get("authorization", "")):
+        scheme, _, key = authorization.partition(" ")
+        principal = self.gateway.keys.principal(key.strip()) if scheme.lower() == "bearer" else None
+        scope["principal"] = principal
+        if principal is None:
+            passage.decision = "no accepted key"
             return _unauthorised(bool(self.gateway.settings.api_keys_file))
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > BODY_BYTES_MAX:
+        if bounded and length.isdigit() and int(length) > BODY_BYTES_MAX:
             return _too_large()
         if not self.gateway.caught_up:
             return Problem(503, f"the gateway is still reading the log (at {self.gateway.cluster.seq}): try again in a moment")
         return None
 
-    def _authorised(self, header: str) -> bool:
-        scheme, _, key = header.partition(" ")
-        return scheme.lower() == "bearer" and self.gateway.keys.name_of(key.strip()) is not None
+
+class _Passage:
+    """One request through the edge: measured and noted when its answer begins."""
+
+    __slots__ = ("began", "decision", "edge", "inner", "route", "scope", "status")
+
+    def __init__(self, edge: Edge, scope: Scope, send: Send, route: str) -> None:
+        self.edge, self.scope, self.inner, self.route = edge, scope, send, route
+        self.began = time.perf_counter()
+        self.status = 0
+        self.decision = ALLOWED
+
+    def headers(self) -> tuple[str, bytes]:
+        """The authorisation and the length; the request's id, its own or a new one, goes into the scope."""
+        authorization, length, request_id = b"", b"0", b""
+        for name, value in self.scope["headers"]:
+            if name == b"authorization":
+                authorization = value
+            elif name == b"content-length":
+                length = value
+            elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
+                request_id = value
+        self.scope["request_id"] = request_id.decode() or "req-" + b32encode(urandom(10)).decode().lower()
+        return authorization.decode("latin-1"), length
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._answered(message["status"])
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.scope["request_id"].encode())]
+        await self.inner(message)
+
+    def _answered(self, status: int) -> None:
+        self.status = status
+        route = self.route = self.route or _route(self.scope)
+        self.edge.gateway.telemetry.answered(_method(self.scope), route, status, time.perf_counter() - self.began)
+        self.edge.access.note(self.scope, self.scope.get("principal"), route, status, self.decision)
+
+    def end(self) -> None:
+        if not self.status:
+            self.edge.access.note(self.scope, self.scope.get("principal"), self.route or _route(self.scope), 0, self.decision)
 
 
 class _Bounded:
@@ -80,6 +142,11 @@ class _Bounded:
 def refuse(problem: Problem) -> Response:
     headers = {"www-authenticate": "Bearer"} if problem.status == 401 else {}
     return Response(render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+
+
+async def _refuse_openai(problem: Problem, send: Send) -> None:
+    error = errors.of_problem(problem)
+    await openai.answer(send, error.status, errors.render(error), *error.headers)
 
 
 def _unauthorised(configured: bool) -> Problem:

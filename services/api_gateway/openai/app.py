@@ -1,0 +1,106 @@
+"""The endpoints: models by the fold, and the three that a replica answers.
+
+Raw ASGI behind the edge, in front of the other routes: FastAPI's own path costs more than all of this. Every failure is one ApiError,
+rendered in one place.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from services.api_gateway.auth import Principal
+from services.api_gateway.openai import errors, request
+from services.api_gateway.openai.body import read_body
+from services.api_gateway.openai.call import Call
+from services.api_gateway.openai.catalogue import Served
+from services.api_gateway.openai.dispatch import Dispatch
+from services.api_gateway.openai.errors import ApiError
+
+if TYPE_CHECKING:
+    from services.api_gateway.gateway import Gateway
+
+MODELS: Final = "/v1/models"
+MODEL: Final = "/v1/models/{id}"
+# Roles that see the models of every tenant.
+SEES_ALL: Final = ("operator", "admin")
+# What a client is told to wait when too many requests are open.
+BUSY_S: Final = 1
+
+
+def route_of(path: str) -> str | None:
+    """The endpoint's template, None for a path that is not of this surface."""
+    if path in request.ENDPOINTS or path == MODELS:
+        return path
+    return MODEL if path.startswith("/v1/models/") and "/" not in path[len("/v1/models/") :] else None
+
+
+class OpenAI:
+    """The endpoints of one gateway."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self.gateway = gateway
+        self.settings = gateway.settings
+        self.dispatch = Dispatch(gateway)
+        self.open = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        try:
+            if path in request.ENDPOINTS:
+                _check_method(scope, "POST")
+                await self._complete(scope, receive, send, path)
+            else:
+                _check_method(scope, "GET", "HEAD")
+                await answer(send, 200, self._models(scope["principal"], path))
+        except ApiError as error:
+            await answer(send, error.status, errors.render(error), *error.headers)
+
+    def _models(self, principal: Principal, path: str) -> bytes:
+        if path == MODELS:
+            shown = [_shown(served) for served in self.gateway.models.all() if _sees(principal, served)]
+            return msgspec.json.encode({"object": "list", "data": shown})
+        return msgspec.json.encode(_shown(self._served(principal, path[len("/v1/models/") :])))
+
+    def _served(self, principal: Principal, name: str) -> Served:
+        served = self.gateway.models.get(name)
+        if served is None or not _sees(principal, served):
+            raise ApiError(404, f"the model {name[:64]!r} does not exist or you do not have access to it", "model_not_found", "model")
+        return served
+
+    async def _complete(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
+        if self.open >= self.settings.model_requests_max:
+            raise ApiError(503, f"this gateway has {self.open} requests open: try again in a moment", "overloaded", retry_after_s=BUSY_S)
+        self.open += 1
+        try:
+            body = await read_body(scope, receive, self.settings.model_body_bytes, self.settings.model_body_ms / 1_000)
+            if body is None:
+                return
+            wish = request.read(body)
+            principal: Principal = scope["principal"]
+            self._served(principal, wish.model)
+            call = Call(scope, send, path, wish, body, self.settings.model_answer_bytes)
+            await self.dispatch.run(call, principal, receive)
+        finally:
+            self.open -= 1
+
+
+def _sees(principal: Principal, served: Served) -> bool:
+    return served.tenant == principal.tenant or principal.role in SEES_ALL
+
+
+def _shown(served: Served) -> dict[str, object]:
+    return {"id": served.name, "object": "model", "created": served.created_s, "owned_by": served.tenant}
+
+
+def _check_method(scope: Scope, *allowed: str) -> None:
+    if scope["method"] not in allowed:
+        error = ApiError(405, f"{scope['method']} is not taken here: use {allowed[0]}", "method_not_allowed")
+        error.headers.append((b"allow", ", ".join(allowed).encode()))
+        raise error
+
+
+async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

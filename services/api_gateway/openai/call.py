@@ -1,0 +1,160 @@
+"""One request from its body to the last byte of its answer.
+
+Nothing is sent to the client before a replica's first event (of a stream) or whole answer (of any other) is here, so until then a failed
+replica costs the client nothing but time; afterwards a failure can only be said in the stream. Held by
+tests/integration/test_openai_*.py.
+"""
+
+import asyncio
+import time
+from typing import Final, NamedTuple
+
+import aiohttp
+from starlette.types import Scope, Send
+
+from services.api_gateway.openai import errors
+from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.events import Events, Usage, usage_of
+from services.api_gateway.openai.guard import Guard
+from services.api_gateway.openai.metering import UNLIMITED, Grant
+from services.api_gateway.openai.request import Wish
+
+EVENT_STREAM: Final = "text/event-stream"
+JSON: Final = "application/json"
+# A client that does not read is not waited for when the last words of a broken stream are sent.
+LAST_WORDS_S: Final = 5.0
+BUSY: Final = (502, 503)
+
+
+class Answer(NamedTuple):
+    """A whole answer of a replica."""
+
+    status: int
+    content_type: str
+    body: bytes
+    retry_after: str = ""
+
+
+class ReplicaFailed(Exception):
+    """Nothing was sent to the client. `answer` is what the replica said itself, if it did."""
+
+    def __init__(self, reason: str, answer: Answer | None = None) -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
+class Call:
+    """What is known of one request. `status` is what the client was answered, 0 until then; `reached`: a replica may have worked on it."""
+
+    def __init__(self, scope: Scope, send: Send, path: str, wish: Wish, body: bytes, answer_bytes_max: int) -> None:
+        self.scope, self.send, self.path, self.wish, self.body, self.answer_bytes_max = scope, send, path, wish, body, answer_bytes_max
+        self.began_s = time.perf_counter()
+        self.grant: Grant = UNLIMITED
+        self.metered = False
+        self.strips_usage = False
+        self.usage: Usage | None = None
+        self.reached = False
+        self.status = 0
+        self.streaming = False
+        self.first_s = 0.0
+
+    @property
+    def used_tokens(self) -> int | None:
+        """By the replica's own count; None when it is not known."""
+        if self.usage is not None:
+            return self.usage.tokens
+        return None if self.reached else 0
+
+    async def relay(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
+        """Raises ReplicaFailed while nothing was sent; FAILURES while the replica's answer is read."""
+        if response.content_type == EVENT_STREAM:
+            await self._stream(response, guard, idle_s, replica)
+        else:
+            await self._whole(response, replica)
+
+    async def _whole(self, response: aiohttp.ClientResponse, replica: str) -> None:
+        answer = Answer(
+            response.status,
+            response.headers.get("content-type", JSON),
+            await self._read(response.content),
+            response.headers.get("retry-after", ""),
+        )
+        if answer.status in BUSY:
+            raise ReplicaFailed(f"answered {answer.status}", answer)
+        if self.metered:
+            self.usage = usage_of(answer.body) if answer.status < 400 else Usage()
+        await self.finish(answer, replica)
+
+    async def _read(self, content: aiohttp.StreamReader) -> bytes:
+        pieces, size = [], 0
+        while piece := await content.readany():
+            pieces.append(piece)
+            size += len(piece)
+            if size > self.answer_bytes_max:
+                raise ApiError(
+                    502, f"the model's answer is over {self.answer_bytes_max} bytes (MUSTER_MODEL_ANSWER_BYTES)", "answer_too_large"
+                )
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def finish(self, answer: Answer, replica: str = "") -> None:
+        """The whole answer, a refusal in OpenAI's shape."""
+        body, kind = answer.body, answer.content_type
+        if answer.status >= 400:
+            shaped = errors.shaped(answer.status, body)
+            body, kind = shaped, kind if shaped is body else JSON
+        headers = [(b"content-length", b"%d" % len(body))]
+        if answer.retry_after:
+            headers.append((b"retry-after", answer.retry_after.encode("latin-1")))
+        await self._begin(answer.status, kind, headers, replica)
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def _stream(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
+        events = Events(self.metered, self.strips_usage)
+        content, send = response.content, self.send
+        self.streaming = True
+        while piece := await content.readany():
+            guard.heard(idle_s)
+            whole = events.feed(piece)
+            if whole:
+                if not self.status:
+                    await self._begin(response.status, response.headers["content-type"], [(b"cache-control", b"no-cache")], replica)
+                await send({"type": "http.response.body", "body": whole, "more_body": True})
+            self.usage = events.usage
+        rest = events.flush()
+        self.usage = events.usage
+        if not self.status and not rest:
+            raise ReplicaFailed("ended its stream before the first event")
+        if not self.status:
+            await self._begin(response.status, response.headers["content-type"], [(b"cache-control", b"no-cache")], replica)
+        if not events.done and response.status < 400:
+            rest += _last_words(ApiError(502, "the model's replica ended its stream before [DONE]", "upstream_error"))
+        await send({"type": "http.response.body", "body": rest, "more_body": False})
+
+    async def _begin(self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = "") -> None:
+        self.status = status
+        self.first_s = time.perf_counter() - self.began_s
+        headers.append((b"content-type", content_type.encode("latin-1")))
+        headers.append((b"openai-processing-ms", b"%d" % (self.first_s * 1_000)))
+        if replica:
+            headers.append((b"x-muster-replica", replica.encode()))
+        if self.grant.headers:
+            headers.extend(self.grant.headers)
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def refuse(self, error: ApiError) -> None:
+        """As the answer, or as an event of the stream that has begun."""
+        if not self.status:
+            body = errors.render(error)
+            headers = [(b"content-length", b"%d" % len(body)), *error.headers]
+            await self._begin(error.status, JSON, headers)
+            await self.send({"type": "http.response.body", "body": body, "more_body": False})
+            return
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self.send({"type": "http.response.body", "body": _last_words(error), "more_body": False})
+        except TimeoutError:
+            pass  # the server closes the connection of an answer that was not completed
+
+
+def _last_words(error: ApiError) -> bytes:
+    return b"data: " + errors.render(error) + b"\n\n"

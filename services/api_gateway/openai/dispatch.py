@@ -1,0 +1,141 @@
+"""How a request reaches a replica: tokens reserved, the guard set, one replica after the other, tokens settled.
+
+Every way out is counted, and the client is told whatever can still be told. Held by tests/integration/test_openai_*.py.
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from multidict import CIMultiDict
+from starlette.types import Receive
+
+from services.api_gateway.auth import Principal
+from services.api_gateway.openai import request, upstream
+from services.api_gateway.openai.balancer import Balancer
+from services.api_gateway.openai.call import Call, ReplicaFailed
+from services.api_gateway.openai.catalogue import Endpoint
+from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.guard import GONE, SILENT, Guard
+
+if TYPE_CHECKING:
+    from services.api_gateway.gateway import Gateway
+
+# What a client is told to wait when no replica is ready.
+STARTING_S: Final = 5
+# The status of a request whose client went away, in the metrics only.
+CLIENT_GONE: Final = 499
+
+
+class Dispatch:
+    """Of one gateway: the counts of its balancer are what is outstanding here."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self.gateway = gateway
+        self.settings = gateway.settings
+        self.balancer = Balancer()
+
+    async def run(self, call: Call, principal: Principal, receive: Receive) -> None:
+        """Reserve, dispatch, settle."""
+        meter = self.gateway.meter
+        if not meter.counts(principal):
+            await self._guarded(call, receive)
+            return
+        unbounded = self.settings.model_output_tokens
+        worst = request.worst_case_tokens(call.wish, call.body, call.path, unbounded)
+        call.grant = await meter.reserve(principal, call.wish.model, worst)
+        call.metered = True
+        if call.path != request.EMBEDDINGS and not call.wish.bounded:
+            call.body = request.with_bound(call.body, unbounded)
+        if call.wish.streams and not call.wish.usage_asked:
+            call.body, call.strips_usage = request.with_usage(call.body), True
+        try:
+            await self._guarded(call, receive)
+        finally:
+            meter.settle(call.grant, call.used_tokens)
+
+    async def _guarded(self, call: Call, receive: Receive) -> None:
+        """Dispatch under the guard; whatever ends it, the client is told and the metrics count it."""
+        telemetry = self.gateway.telemetry
+        guard = Guard(receive, self.settings.model_answer_ms / 1_000)
+        telemetry.models.began(call.wish.model)
+        status = 0
+        try:
+            await self._dispatch(call, guard)
+        except ApiError as error:
+            guard.close()
+            await call.refuse(error)
+            status = error.status
+        except asyncio.CancelledError:
+            if guard.reason == SILENT:
+                _taken(asyncio.current_task())
+                waited = f"{guard.patience_s:g} s"
+                await call.refuse(ApiError(504, f"the model's replica said nothing for {waited}", "timeout"))
+                status = 504
+            elif guard.reason == GONE:
+                _taken(asyncio.current_task())
+                status = CLIENT_GONE
+            else:
+                raise
+        finally:
+            guard.close()
+            telemetry.models.ended(call.wish.model, call.path, status or call.status or 500, call.streaming, call.first_s)
+
+    async def _dispatch(self, call: Call, guard: Guard) -> None:
+        """Try ready replicas until one answers or nothing is left to try. Raises ApiError."""
+        headers = upstream.headers_for(call.scope["request_id"], call.scope["headers"])
+        tried: list[Endpoint] = []
+        failure: ReplicaFailed | None = None
+        for _ in range(self.settings.model_attempts):
+            served = self.gateway.models.get(call.wish.model)
+            endpoint = self.balancer.pick(served.ready if served else (), tried, time.monotonic())
+            if endpoint is None:
+                break
+            try:
+                await self._try(call, guard, endpoint, headers, tried)
+                return
+            except ReplicaFailed as error:
+                failure = error
+                self.gateway.telemetry.models.retried(call.wish.model)
+        if failure is None:
+            raise self._none_ready(call.wish.model)
+        if failure.answer is not None:
+            await call.finish(failure.answer)
+            return
+        raise ApiError(502, f"the model {call.wish.model!r} failed: a replica {failure}, and no other answered", "upstream_error")
+
+    async def _try(self, call: Call, guard: Guard, endpoint: Endpoint, headers: CIMultiDict[str], tried: list[Endpoint]) -> None:
+        """One replica. Raises ReplicaFailed while the client has been sent nothing, ApiError after."""
+        response = None
+        self.balancer.begin(endpoint)
+        try:
+            response = await self.gateway.upstream.post(endpoint, call.path, headers, call.body)
+            call.reached = True
+            await call.relay(response, guard, self.settings.model_idle_ms / 1_000, endpoint.job_id)
+        except ReplicaFailed:
+            tried.append(endpoint)
+            raise
+        except upstream.FAILURES as error:
+            self.balancer.failed(endpoint, time.monotonic())
+            if call.status:
+                raise ApiError(502, f"the model's replica {upstream.describe(error)}", "upstream_error") from error
+            call.reached = call.reached or not upstream.unprocessed(error)
+            if not upstream.never_sent(error):
+                tried.append(endpoint)
+            raise ReplicaFailed(upstream.describe(error)) from error
+        finally:
+            if response is not None:
+                response.close()
+            self.balancer.end(endpoint)
+
+    def _none_ready(self, name: str) -> ApiError:
+        served = self.gateway.models.get(name)
+        asked, note = (served.asked, served.note) if served else (0, "it was undeployed")
+        state = note or (f"{asked} of {asked} are starting" if asked else "it is scaled to 0")
+        return ApiError(503, f"the model {name!r} has no ready replica: {state}", "model_not_ready", "model", retry_after_s=STARTING_S)
+
+
+def _taken(task: "asyncio.Task[object] | None") -> None:
+    """The cancellation was the guard's own and is answered here."""
+    assert task is not None
+    task.uncancel()

@@ -1,0 +1,71 @@
+"""What goes wrong towards an OpenAI client, in OpenAI's shape: {"error": {"message", "type", "param", "code"}}.
+
+Pure. `code` is a string or null, never a number: clients compare it. A replica's own refusals are passed on; where they have another shape,
+their text is put into this one. Held by tests/unit/test_openai_errors.py.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.errors import MusterError
+from services.api_gateway.problems import Problem
+
+INVALID: Final = "invalid_request_error"
+SERVER: Final = "server_error"
+# Of a replica's refusal that is no JSON, so much is quoted.
+QUOTED_CHARS: Final = 500
+CODES: Final = {401: "invalid_api_key", 403: "permission_denied", 404: "not_found", 413: "request_too_large", 503: "overloaded"}
+
+
+class ApiError(MusterError):
+    """`param` names the field that is wrong; `retry_after_s` (0 = none) becomes the header Retry-After."""
+
+    def __init__(self, status: int, message: str, code: str | None = None, param: str | None = None, retry_after_s: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.type = SERVER if status >= 500 else INVALID
+        self.code = code
+        self.param = param
+        self.headers: list[tuple[bytes, bytes]] = [(b"retry-after", b"%d" % retry_after_s)] if retry_after_s else []
+
+
+class RateLimited(ApiError):
+    """429: `what` is "requests" or "tokens", `headers` tell the limits."""
+
+    def __init__(self, what: str, message: str, retry_after_s: int, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        super().__init__(429, message, "rate_limit_exceeded", retry_after_s=max(1, retry_after_s))
+        self.type = what
+        self.headers.extend(headers)
+
+
+def render(error: ApiError) -> bytes:
+    """The body of an answer, and the data of an event in a stream that broke."""
+    return _shape(error.message, error.type, error.param, error.code)
+
+
+def of_problem(problem: Problem) -> ApiError:
+    """What the edge refuses, in this shape."""
+    return ApiError(problem.status, problem.detail, CODES.get(problem.status), retry_after_s=1 if problem.status == 503 else 0)
+
+
+def shaped(status: int, body: bytes) -> bytes:
+    """A replica's refusal: untouched if it has OpenAI's shape, else its text in that shape."""
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        found = body[:QUOTED_CHARS].decode(errors="replace").strip()
+    if isinstance(found, dict) and isinstance(found.get("error"), dict):
+        return body
+    return _shape(_text(found) or f"the model's server answered {status}", SERVER if status >= 500 else INVALID, None, None)
+
+
+def _text(found: Any) -> str:  # noqa: ANN401  JSON of any server
+    if isinstance(found, dict):
+        found = next((found[name] for name in ("error", "message", "detail") if found.get(name)), found)
+    return found if isinstance(found, str) else msgspec.json.encode(found).decode()[:QUOTED_CHARS]
+
+
+def _shape(message: str, kind: str, param: str | None, code: str | None) -> bytes:
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})

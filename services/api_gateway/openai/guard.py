@@ -1,0 +1,63 @@
+"""What ends a request from outside: its client went away, or the replica said nothing for too long.
+
+Both cancel the request's own task, whatever it waits for, and so close the connection to the replica, which is how a server of models
+learns to stop generating. Pure ASGI code must look for a disconnect itself, also when it does not stream. A piece renews the patience by
+an assignment, not by a timer of its own.
+"""
+
+import asyncio
+from typing import Final
+
+from starlette.types import Receive
+
+GONE: Final = "gone"
+SILENT: Final = "silent"
+
+
+class Guard:
+    """Of the current task, until `close`. `reason` says why the task was cancelled, and is empty if someone else did it."""
+
+    def __init__(self, receive: Receive, patience_s: float) -> None:
+        self.reason = ""
+        self.patience_s = patience_s
+        self._loop = asyncio.get_running_loop()
+        self._heard_s = self._loop.time()
+        self._open = True
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._timer = self._loop.call_later(patience_s, self._look)
+        # It ends by itself with the answer: the server then says that the client is gone.
+        self._watch = self._loop.create_task(self._watched(receive))
+
+    def heard(self, patience_s: float) -> None:
+        """The replica said something; the next may take `patience_s`."""
+        self._heard_s = self._loop.time()
+        if patience_s != self.patience_s:
+            self.patience_s = patience_s
+            self._timer.cancel()
+            self._timer = self._loop.call_later(patience_s, self._look)
+
+    def close(self) -> None:
+        self._open = False
+        self._timer.cancel()
+
+    async def _watched(self, receive: Receive) -> None:
+        while self._open:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self._end(GONE)
+                return
+
+    def _look(self) -> None:
+        left_s = self._heard_s + self.patience_s - self._loop.time()
+        if left_s <= 0:
+            self._end(SILENT)
+        elif self._open:
+            self._timer = self._loop.call_later(left_s, self._look)
+
+    def _end(self, reason: str) -> None:
+        if self._open:
+            self._open = False
+            self.reason = reason
+            self._task.cancel()

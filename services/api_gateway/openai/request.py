@@ -1,0 +1,94 @@
+"""What a request asks, and the few changes to its body that may be needed.
+
+Pure. Only the fields that the gateway acts on are read; all others are skipped, unknown ones too, and their bytes go on as they came.
+Held by tests/unit/test_openai_request.py.
+"""
+
+from typing import Final
+
+import msgspec
+
+from services.api_gateway.openai.errors import ApiError
+
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
+ENDPOINTS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class Wish(msgspec.Struct):
+    """The fields that the gateway acts on."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def streams(self) -> bool:
+        return self.stream is True
+
+    @property
+    def usage_asked(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage is True
+
+    @property
+    def bounded(self) -> bool:
+        """The client said how long an answer may be."""
+        return self.max_tokens is not None or self.max_completion_tokens is not None
+
+
+_wish: Final = msgspec.json.Decoder(Wish)
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read(body: bytes) -> Wish:
+    """Raises ApiError 400, naming the field where there is one."""
+    try:
+        return _wish.decode(body)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$")
+        field = "model" if "`model`" in reason else path.rstrip("`").lstrip(".")
+        raise ApiError(400, f"{field or 'the body'}: {reason[:1].lower()}{reason[1:]}", param=field or None) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(400, f"the body is no JSON object ({error}): send one with the field 'model'") from error
+
+
+def worst_case_tokens(wish: Wish, body: bytes, path: str, unbounded_tokens: int) -> int:
+    """An upper bound of what the request can use: a token of text is at least one byte of the body. (Of an image that is only named by its
+    address it is none; what the replica counts is charged all the same.)
+
+    `unbounded_tokens` stands for an answer of no stated length, which `with_bound` then makes true.
+    """
+    if path == EMBEDDINGS:
+        return len(body)
+    longest = max(wish.max_tokens or 0, wish.max_completion_tokens or 0) if wish.bounded else unbounded_tokens
+    return len(body) + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish)
+
+
+def _prompts(wish: Wish) -> int:
+    """/v1/completions takes several prompts at once, each as text or as a list of token numbers."""
+    prompt = msgspec.json.decode(wish.prompt)
+    return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+
+
+def with_usage(body: bytes) -> bytes:
+    """The body with stream_options.include_usage set; every other field keeps its bytes."""
+    fields = _fields.decode(body)
+    given = fields.get("stream_options", msgspec.Raw(b"null"))
+    options = _fields.decode(given) if bytes(given) != b"null" else {}
+    options["include_usage"] = msgspec.Raw(b"true")
+    return msgspec.json.encode({**fields, "stream_options": msgspec.Raw(msgspec.json.encode(options))})
+
+
+def with_bound(body: bytes, tokens: int) -> bytes:
+    """The body with max_tokens set, for a request that named no bound and counts against a limit."""
+    return msgspec.json.encode({**_fields.decode(body), "max_tokens": tokens})

@@ -1,0 +1,89 @@
+"""The gateway's side towards the replicas: one HTTP client session with a pool of kept-alive connections, and what its failures mean.
+
+What is tried again: as long as the client has been sent nothing, a failure of one replica (no connection, a connection that died before
+the answer was whole, its 502 or 503) leads to *another* replica. The *same* one is asked again only when the client library says that the
+connection was closed before the request had been written to it, for only then it cannot have been processed. Idle connections are dropped
+sooner than common servers drop them, so that this is rare.
+"""
+
+import asyncio
+from typing import Final
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from libs.common.settings import Settings
+from services.api_gateway.openai.catalogue import Endpoint
+
+# Of the client's headers only these go on: its key never reaches a replica.
+FORWARDED: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
+URLS_KEPT_MAX: Final = 1_024
+FAILURES: Final = (aiohttp.ClientError, OSError)
+
+
+class Upstream:
+    """The session begins with the first request, for it belongs to a running loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._urls: dict[tuple[Endpoint, str], URL] = {}
+
+    async def post(self, endpoint: Endpoint, path: str, headers: CIMultiDict[str], body: bytes) -> aiohttp.ClientResponse:
+        """Until the answer's headers. Raises one of FAILURES."""
+        session = self._session or self._begin()
+        return await session.post(self._url(endpoint, path), data=body, headers=headers, allow_redirects=False)
+
+    def _begin(self) -> aiohttp.ClientSession:
+        # Connections are as many as open requests, which the gateway bounds.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=self.settings.model_keepalive_ms / 1_000, use_dns_cache=True)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.settings.model_connect_ms / 1_000)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("accept", "accept-encoding", "user-agent"),
+        )
+        return self._session
+
+    def _url(self, endpoint: Endpoint, path: str) -> URL:
+        found = self._urls.get((endpoint, path))
+        if found is None:
+            if len(self._urls) >= URLS_KEPT_MAX:
+                self._urls.clear()
+            found = self._urls[endpoint, path] = URL.build(scheme="http", host=endpoint.host, port=endpoint.port, path=path)
+        return found
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+def headers_for(request_id: str, given: list[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+    """What a replica is sent."""
+    headers = CIMultiDict({"content-type": "application/json", "x-request-id": request_id})
+    for name, value in given:
+        if name in FORWARDED:
+            headers[FORWARDED[name]] = value.decode("latin-1")
+    return headers
+
+
+def never_sent(error: BaseException) -> bool:
+    """The connection was closed before the whole request had been written to it."""
+    return isinstance(error, aiohttp.ClientConnectionResetError) or isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
+
+
+def unprocessed(error: BaseException) -> bool:
+    """No replica can have worked on the request."""
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError) or never_sent(error)
+
+
+def describe(error: BaseException) -> str:
+    """In words, without the replica's address."""
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return "did not accept a connection"
+    if isinstance(error, asyncio.TimeoutError):
+        return "did not answer in time"
+    return "closed the connection before its answer was complete"

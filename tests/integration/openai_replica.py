@@ -1,0 +1,144 @@
+"""A replica for tests: a real HTTP server that speaks the protocol, and does what the request's own `x_*` fields say.
+
+`python -m tests.integration.openai_replica PORT` runs it as a process that can be killed; `running()` in this one, where a test can
+look at what it received. Fields: x_status (answer this), x_delay_s (before anything), x_gap_s (between chunks), x_chunks, x_die ("before",
+"head", "middle": the connection is cut there), x_no_done.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+
+
+class Replica:
+    """What it received, and what became of it."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.cancelled = 0
+        self.connections: set[int] = set()
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=64 << 20)
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
+            app.router.add_post(path, self._post)
+        app.router.add_get("/received", self._received)
+        return app
+
+    async def _received(self, request: web.Request) -> web.Response:
+        return web.json_response({"received": [json.loads(body).get("x_id") for body in self.bodies]})
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.bodies.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        asked = json.loads(body)
+        try:
+            return await self._answer(request, asked)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def _answer(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(asked.get("x_delay_s", 0))
+        if asked.get("x_die") == "before":
+            _cut(request)
+        if "x_status" in asked:
+            return web.json_response(asked.get("x_body", {"error": {"message": "as asked"}}), status=asked["x_status"])
+        if asked.get("stream"):
+            return await self._stream(request, asked)
+        if request.path == "/v1/embeddings":
+            data = [{"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}]
+            return web.json_response(
+                {"object": "list", "data": data, "model": asked["model"], "usage": {"prompt_tokens": 5, "total_tokens": 5}}
+            )
+        return web.json_response(_whole(request.path, asked))
+
+    async def _stream(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        if asked.get("x_die") == "head":
+            _cut(request)
+        chunks = asked.get("x_chunks", 3)
+        for number in range(chunks):
+            if number == chunks // 2 and asked.get("x_die") == "middle":
+                await response.write(b'data: {"half an ev')
+                await asyncio.sleep(0.05)
+                _cut(request)
+            await response.write(_event(_chunk(request.path, asked, number)))
+            await asyncio.sleep(asked.get("x_gap_s", 0))
+        if (asked.get("stream_options") or {}).get("include_usage"):
+            await response.write(_event({**_chunk(request.path, asked, 0), "choices": [], "usage": USAGE}))
+        if not asked.get("x_no_done"):
+            await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+def _cut(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+    raise ConnectionResetError("as asked")
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def _whole(path: str, asked: dict[str, Any]) -> dict[str, Any]:
+    shared = {"id": "c-1", "created": 1, "model": asked["model"], "usage": USAGE}
+    if path == "/v1/completions":
+        return {
+            **shared,
+            "object": "text_completion",
+            "choices": [{"index": 0, "text": "hello", "finish_reason": "stop", "logprobs": None}],
+        }
+    message: dict[str, Any] = {"role": "assistant", "content": "hello"}
+    if asked.get("tools"):
+        call = {"id": "t-1", "type": "function", "function": {"name": asked["tools"][0]["function"]["name"], "arguments": "{}"}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return {**shared, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+
+def _chunk(path: str, asked: dict[str, Any], number: int) -> dict[str, Any]:
+    shared = {"id": "c-1", "created": 1, "model": asked["model"]}
+    if path == "/v1/completions":
+        return {
+            **shared,
+            "object": "text_completion",
+            "choices": [{"index": 0, "text": f"w{number} ", "finish_reason": None, "logprobs": None}],
+        }
+    choice = {"index": 0, "delta": {"content": f"w{number} "}, "finish_reason": None}
+    return {**shared, "object": "chat.completion.chunk", "choices": [choice]}
+
+
+@asynccontextmanager
+async def running(port: int = 0, keepalive_s: float = 75.0) -> AsyncIterator[Replica]:
+    replica = Replica()
+    runner = web.AppRunner(replica.app(), handler_cancellation=True, keepalive_timeout=keepalive_s, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    assert site._server is not None
+    replica.port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
+    try:
+        yield replica
+    finally:
+        await runner.cleanup()
+
+
+async def main(port: int) -> None:
+    async with running(port):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))

@@ -1,0 +1,283 @@
+"""The OpenAI surface over real sockets: what goes to the replica, what comes back, what is refused, and what is metered."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from services.api_gateway.auth import Principal
+from services.api_gateway.openai.catalogue import Endpoint, Listed, Served
+from services.api_gateway.openai.errors import RateLimited
+from services.api_gateway.openai.metering import Grant
+from tests.integration.gateway_world import World, gateway_world
+from tests.integration.openai_replica import USAGE, Replica, running
+
+CHAT = "/v1/chat/completions"
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def served(*ports: int, name: str = "m", tenant: str = "default", asked: int = 1, note: str = "") -> Served:
+    ready = tuple(Endpoint(f"{name}-{i}", 1, "127.0.0.1", port) for i, port in enumerate(ports))
+    return Served(name, tenant, 1_700_000_000, asked, ready, note)
+
+
+@asynccontextmanager
+async def model_world(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[World, Replica]]:
+    async with gateway_world(tmp_path, **changed) as world, running() as replica:
+        world.gateway.models = Listed(served(replica.port), served(name="cold", asked=2), served(name="theirs", tenant="other"))
+        yield world, replica
+
+
+async def error_of(response: aiohttp.ClientResponse, status: int) -> dict[str, Any]:
+    assert response.status == status, await response.text()
+    body = await response.json()
+    assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "param", "code"}
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings"])
+async def test_the_body_reaches_the_replica_byte_for_byte_and_its_answer_the_client(tmp_path: Path, path: str) -> None:
+    messages = b'[{"role":"user","content":"\\u00e9 \xc3\xa9"}]'
+    body = b'{ "model":"m", "messages":' + messages + b',"prompt":"p", "input":"i","temperature":1.50,"x_new":{"a":[null]}}'
+    async with model_world(tmp_path) as (world, replica):
+        async with world.session.post(world.url + path, data=body) as response:
+            answer = await response.json()
+            assert response.status == 200 and answer["model"] == "m" and answer["usage"]["prompt_tokens"] == 5
+        assert replica.bodies == [body]
+
+
+async def test_a_stream_comes_as_the_replica_sent_it_and_tools_pass(tmp_path: Path) -> None:
+    async with model_world(tmp_path) as (world, replica):
+        async with aiohttp.ClientSession() as direct:
+            body = {"model": "m", "messages": MESSAGES, "stream": True, "stream_options": {"include_usage": True}, "x_chunks": 20}
+            async with direct.post(f"http://127.0.0.1:{replica.port}{CHAT}", json=body) as response:
+                expected = await response.read()
+        async with world.session.post(world.url + CHAT, json=body) as response:
+            assert response.content_type == "text/event-stream"
+            assert await response.read() == expected
+        tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+        answer = await world.ask("POST", CHAT, json={"model": "m", "messages": MESSAGES, "tools": tools})
+        assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"
+
+
+async def test_a_stream_s_events_come_when_they_are_made(tmp_path: Path) -> None:
+    async with model_world(tmp_path) as (world, _):
+        body = {"model": "m", "messages": MESSAGES, "stream": True, "x_chunks": 3, "x_gap_s": 0.3}
+        clock = asyncio.get_running_loop().time
+        async with world.session.post(world.url + CHAT, json=body) as response:
+            await response.content.readany()
+            first = clock()
+            await response.content.read()
+            assert clock() - first > 0.5
+
+
+async def test_the_key_stays_here_and_the_request_s_id_and_trace_go_on(tmp_path: Path) -> None:
+    async with model_world(tmp_path) as (world, replica):
+        headers = {"x-request-id": "mine-1", "traceparent": "00-1-2-01", "cookie": "a=b"}
+        async with world.session.post(world.url + CHAT, json={"model": "m"}, headers=headers) as response:
+            assert response.headers["x-request-id"] == "mine-1"
+            assert response.headers["openai-processing-ms"].isdigit()
+            assert response.headers["x-muster-replica"] == "m-0"
+        sent = replica.headers[0]
+        assert (sent["x-request-id"], sent["traceparent"]) == ("mine-1", "00-1-2-01")
+        assert not {"authorization", "cookie", "accept-encoding"} & set(sent)
+        async with world.session.post(world.url + CHAT, json={"model": "m"}, headers={"x-request-id": "not\tsane"}) as response:
+            assert response.headers["x-request-id"].startswith("req-")
+
+
+async def test_models_are_listed_and_shown(tmp_path: Path) -> None:
+    async with model_world(tmp_path) as (world, _):
+        listed = await world.ask("GET", "/v1/models")
+        assert listed["object"] == "list"
+        assert [each["id"] for each in listed["data"]] == ["m", "cold", "theirs"]
+        shown = await world.ask("GET", "/v1/models/m")
+        assert shown == {"id": "m", "object": "model", "created": 1_700_000_000, "owned_by": "default"}
+
+
+async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with model_world(tmp_path) as (world, _):
+        member = Principal("k", "default", "ann", "member")
+        monkeypatch.setattr(world.gateway.keys, "principal", lambda key: member)
+        assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == ["m", "cold"]
+        for method, path in (("GET", "/v1/models/theirs"), ("POST", CHAT)):
+            async with world.session.request(method, world.url + path, json={"model": "theirs"}) as response:
+                assert (await error_of(response, 404))["code"] == "model_not_found"
+
+
+class TestRefusals:
+    async def test_no_key_is_a_401_in_openai_s_shape(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, replica):
+            for key in ("", "Bearer wrong"):
+                async with world.session.post(world.url + CHAT, json={"model": "m"}, headers={"authorization": key}) as response:
+                    assert (await error_of(response, 401))["code"] == "invalid_api_key"
+            assert replica.bodies == []
+
+    async def test_an_unknown_model_is_a_404(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, _), world.session.post(world.url + CHAT, json={"model": "gone"}) as response:
+            error = await error_of(response, 404)
+            assert (error["code"], error["param"]) == ("model_not_found", "model") and "gone" in error["message"]
+
+    async def test_a_malformed_body_is_a_400(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, _), world.session.post(world.url + CHAT, data=b'{"model":') as response:
+            assert (await error_of(response, 400))["type"] == "invalid_request_error"
+
+    async def test_a_wrong_method_is_a_405(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, _), world.session.get(world.url + CHAT) as response:
+            await error_of(response, 405)
+            assert response.headers["allow"] == "POST"
+
+    async def test_a_too_large_body_is_a_413_with_and_without_a_stated_length(self, tmp_path: Path) -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(3):
+                yield b"x" * 1_000
+
+        async with model_world(tmp_path, model_body_bytes=2_000) as (world, _):
+            for data in (b"x" * 2_001, pieces()):
+                async with world.session.post(world.url + CHAT, data=data) as response:
+                    assert (await error_of(response, 413))["code"] == "request_too_large"
+
+    async def test_a_body_larger_than_the_other_routes_take_is_taken(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, replica):
+            content = "x" * (3 << 20)
+            await world.ask("POST", CHAT, json={"model": "m", "messages": [{"role": "user", "content": content}]})
+            assert len(replica.bodies[0]) > len(content)
+
+    async def test_a_model_without_a_ready_replica_is_a_503_that_says_how_many_start(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, _), world.session.post(world.url + CHAT, json={"model": "cold"}) as response:
+            error = await error_of(response, 503)
+            assert "2 of 2 are starting" in error["message"] and error["code"] == "model_not_ready"
+            assert int(response.headers["retry-after"]) > 0
+
+    async def test_more_requests_than_may_be_open_are_a_503(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path, model_requests_max=1) as (world, replica):
+            slow = asyncio.create_task(world.ask("POST", CHAT, json={"model": "m", "x_delay_s": 0.5}))
+            while not replica.bodies:
+                await asyncio.sleep(0.01)
+            async with world.session.post(world.url + CHAT, json={"model": "m"}) as response:
+                assert (await error_of(response, 503))["code"] == "overloaded"
+                assert response.headers["retry-after"] == "1"
+            await slow
+            await world.ask("POST", CHAT, json={"model": "m"})
+
+    async def test_a_body_that_does_not_come_is_a_408(self, tmp_path: Path) -> None:
+        async def never() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.sleep(5)
+
+        async with (
+            model_world(tmp_path, model_body_ms=100) as (world, _),
+            world.session.post(world.url + CHAT, data=never()) as response,
+        ):
+            await error_of(response, 408)
+
+    async def test_the_replica_s_own_refusal_is_passed_on(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, replica):
+            own = {"error": {"message": "too long", "type": "x", "param": "messages", "code": "context_length_exceeded"}}
+            async with world.session.post(world.url + CHAT, json={"model": "m", "x_status": 400, "x_body": own}) as response:
+                assert response.status == 400 and await response.json() == own
+            other = {"object": "error", "message": "no such adapter", "code": 404}
+            async with world.session.post(world.url + CHAT, json={"model": "m", "x_status": 404, "x_body": other}) as response:
+                assert (await error_of(response, 404))["message"] == "no such adapter"
+            assert len(replica.bodies) == 2
+
+
+class Ledger:
+    """A meter for tests: one budget, nothing refilled."""
+
+    def __init__(self, budget: int) -> None:
+        self.left = budget
+        self.reserved: list[int] = []
+        self.settled: list[int | None] = []
+
+    def counts(self, principal: Principal) -> bool:
+        return True
+
+    async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
+        if tokens > self.left:
+            raise RateLimited(
+                "tokens", f"{tokens} tokens are over the {self.left} left", 7, ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),)
+            )
+        self.left -= tokens
+        self.reserved.append(tokens)
+        return Grant(principal.tenant, model, tokens, ((b"x-ratelimit-remaining-tokens", b"%d" % self.left),))
+
+    def settle(self, grant: Grant, tokens: int | None) -> None:
+        self.settled.append(tokens)
+        self.left += grant.tokens - (grant.tokens if tokens is None else tokens)
+
+
+class TestMetering:
+    async def test_what_a_request_used_is_settled_streamed_or_not(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, replica):
+            world.gateway.meter = ledger = Ledger(1_000)
+            async with world.session.post(world.url + CHAT, json={"model": "m", "max_tokens": 50}) as response:
+                assert response.headers["x-ratelimit-remaining-tokens"] == str(1_000 - ledger.reserved[0])
+            async with world.session.post(world.url + CHAT, json={"model": "m", "max_tokens": 50, "stream": True}) as response:
+                text = await response.text()
+            await world.ask("POST", "/v1/embeddings", json={"model": "m", "input": "i"})
+            assert ledger.settled == [12, 12, 5] and ledger.left == 1_000 - 29
+            assert all(reserved >= 50 for reserved in ledger.reserved[:2])
+            assert '"usage"' not in text and text.count("data: ") == 4 and text.endswith("data: [DONE]\n\n")
+            assert json.loads(replica.bodies[1])["stream_options"] == {"include_usage": True}
+
+    async def test_a_client_that_asked_for_usage_gets_it(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, replica):
+            world.gateway.meter = ledger = Ledger(1_000)
+            body = json.dumps({"model": "m", "max_tokens": 9, "stream": True, "stream_options": {"include_usage": True}}).encode()
+            async with world.session.post(world.url + CHAT, data=body) as response:
+                assert json.dumps(USAGE) in await response.text()
+            assert replica.bodies == [body] and ledger.settled == [12]
+
+    async def test_an_unbounded_request_is_bounded_by_what_was_reserved(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path, model_output_tokens=77) as (world, replica):
+            world.gateway.meter = Ledger(1_000)
+            await world.ask("POST", CHAT, json={"model": "m", "x_a": 1})
+            assert json.loads(replica.bodies[0]) == {"model": "m", "x_a": 1, "max_tokens": 77}
+
+    async def test_a_request_over_the_limit_is_a_429_and_reaches_no_replica(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, replica):
+            world.gateway.meter = ledger = Ledger(60)
+            async with world.session.post(world.url + CHAT, json={"model": "m", "max_tokens": 50}) as response:
+                error = await error_of(response, 429)
+                assert (error["type"], error["code"]) == ("tokens", "rate_limit_exceeded")
+                assert (response.headers["retry-after"], response.headers["x-ratelimit-remaining-tokens"]) == ("7", "60")
+            assert replica.bodies == [] and ledger.settled == []
+
+    async def test_what_reached_no_replica_is_given_back_whole(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, _):
+            world.gateway.meter = ledger = Ledger(1_000)
+            await world.ask("POST", CHAT, 503, json={"model": "cold", "max_tokens": 5})
+            assert ledger.settled == [0] and ledger.left == 1_000
+
+    async def test_a_stream_that_its_client_left_stays_charged_in_full(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, _):
+            world.gateway.meter = ledger = Ledger(1_000)
+            body = {"model": "m", "max_tokens": 50, "stream": True, "x_chunks": 100, "x_gap_s": 0.05}
+            async with world.session.post(world.url + CHAT, json=body) as response:
+                await response.content.readany()
+                response.close()
+            while not ledger.settled:
+                await asyncio.sleep(0.01)
+            assert ledger.settled == [None] and ledger.left == 1_000 - ledger.reserved[0]
+
+
+async def test_requests_and_first_tokens_are_measured_by_model(tmp_path: Path) -> None:
+    async with model_world(tmp_path) as (world, _):
+        await world.ask("POST", CHAT, json={"model": "m"})
+        await world.ask("POST", CHAT, 404, json={"model": "no-such-" + "x" * 50})
+        async with world.session.post(world.url + CHAT, json={"model": "m", "stream": True}) as response:
+            await response.read()
+        async with world.session.get(world.url + "/metrics") as response:
+            text = await response.text()
+        assert 'muster_model_requests_total{model="m",route="/v1/chat/completions",status="200",stream="false"} 1.0' in text
+        assert 'muster_model_requests_total{model="m",route="/v1/chat/completions",status="200",stream="true"} 1.0' in text
+        assert 'muster_model_first_token_seconds_count{model="m"} 1.0' in text
+        assert 'muster_model_requests_open{model="m"} 0.0' in text
+        assert 'muster_gateway_requests_total{method="POST",route="/v1/chat/completions",status="404"} 1.0' in text
+        assert "no-such" not in text

@@ -1,0 +1,81 @@
+"""Server-sent events cut anywhere: only whole ones go on, all of them do, and the usage is found wherever the cut was."""
+
+import json
+
+import pytest
+
+from services.api_gateway.openai.events import EVENT_BYTES_MAX, Events, Usage, usage_of
+
+WORDS = [b'data: {"choices":[{"delta":{"content":"w%d"}}]}\n\n' % number for number in range(3)]
+EXTRA = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+def fed(events: Events, stream: bytes, cut: int) -> list[bytes]:
+    return [events.feed(stream[:cut]), events.feed(stream[cut:]), events.flush()]
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["LF", "CRLF"])
+def test_a_stream_cut_at_any_byte_goes_on_in_whole_events_only(returns: bool) -> None:
+    stream = b"".join([*WORDS, EXTRA, DONE])
+    stream = stream.replace(b"\n", b"\r\n") if returns else stream
+    end = b"\r\n\r\n" if returns else b"\n\n"
+    for cut in range(len(stream) + 1):
+        events = Events()
+        pieces = fed(events, stream, cut)
+        assert b"".join(pieces) == stream
+        assert all(not piece or piece.endswith(end) for piece in pieces), cut
+        assert events.done
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["LF", "CRLF"])
+def test_the_extra_chunk_is_counted_and_held_back_wherever_the_stream_is_cut(returns: bool) -> None:
+    stream, left = b"".join([*WORDS, EXTRA, DONE]), b"".join([*WORDS, DONE])
+    if returns:
+        stream, left = stream.replace(b"\n", b"\r\n"), left.replace(b"\n", b"\r\n")
+    for cut in range(len(stream) + 1):
+        events = Events(counts=True, strips=True)
+        assert b"".join(fed(events, stream, cut)) == left
+        assert events.usage == Usage(5, 7, 12)
+
+
+def test_the_extra_chunk_that_the_client_asked_for_stays() -> None:
+    events = Events(counts=True)
+    stream = b"".join([*WORDS, EXTRA, DONE])
+    assert b"".join(fed(events, stream, 40)) == stream
+    assert events.usage == Usage(5, 7, 12)
+
+
+def test_usage_beside_text_is_counted_and_its_event_stays() -> None:
+    event = b'data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+    events = Events(counts=True, strips=True)
+    assert events.feed(event) == event
+    assert events.usage is not None and events.usage.tokens == 3
+
+
+def test_text_that_looks_like_the_end_or_like_usage_is_neither() -> None:
+    said = b"data: " + json.dumps({"choices": [{"delta": {"content": '[DONE] "usage"'}}]}).encode() + b"\n\n"
+    events = Events(counts=True, strips=True)
+    assert events.feed(said) == said
+    assert not events.done and events.usage is None
+
+
+def test_what_is_no_json_is_passed_on() -> None:
+    events = Events(counts=True, strips=True)
+    assert events.feed(b'data: {"usage" what\n\n: ping\n\n') == b'data: {"usage" what\n\n: ping\n\n'
+
+
+def test_a_last_event_without_its_blank_line_is_flushed() -> None:
+    events = Events()
+    assert events.feed(WORDS[0] + b"data: [DONE]\n") == WORDS[0]
+    assert events.flush() == b"data: [DONE]\n" and events.done
+
+
+def test_an_event_without_end_is_not_gathered_for_ever() -> None:
+    events = Events()
+    assert events.feed(b"data: " + b"x" * EVENT_BYTES_MAX) != b""
+
+
+def test_usage_of_an_answer_is_read_and_what_has_none_has_none() -> None:
+    assert usage_of(b'{"usage":{"prompt_tokens":3,"total_tokens":3},"data":[]}') == Usage(3, 0, 3)
+    assert [usage_of(body) for body in (b"{}", b"no json", b'{"usage":5}', b'{"usage":null}')] == [None] * 4

@@ -1,0 +1,73 @@
+"""What is read of a request, what is changed of it, and the worst that it can use."""
+
+import json
+
+import pytest
+
+from services.api_gateway.openai import request
+from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.request import CHAT, COMPLETIONS, EMBEDDINGS
+
+
+def body(**fields: object) -> bytes:
+    return json.dumps({"model": "m", **fields}).encode()
+
+
+def worst(path: str, **fields: object) -> int:
+    """Of the answer alone."""
+    data = body(**fields)
+    return request.worst_case_tokens(request.read(data), data, path, 100) - len(data)
+
+
+def test_unknown_fields_and_nulls_are_accepted() -> None:
+    wish = request.read(body(stream=None, stream_options=None, n=None, tools=[{"a": 1}], x={"y": [1, None]}))
+    assert (wish.model, wish.streams, wish.usage_asked, wish.bounded) == ("m", False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("data", "param"),
+    [
+        (b"{", None),
+        (b"", None),
+        (b"[]", None),
+        (b'"x"', None),
+        (b"{}", "model"),
+        (b'{"model":5}', "model"),
+        (b'{"model":"m","stream":"yes"}', "stream"),
+        (b'{"model":"m","max_tokens":"many"}', "max_tokens"),
+        (b'{"model":"\xff"}', None),
+    ],
+)
+def test_a_malformed_body_is_a_400_that_names_the_field(data: bytes, param: str | None) -> None:
+    with pytest.raises(ApiError) as caught:
+        request.read(data)
+    assert (caught.value.status, caught.value.type, caught.value.param) == (400, "invalid_request_error", param)
+
+
+def test_asking_for_usage_leaves_every_other_byte_of_a_field_alone() -> None:
+    data = b'{"model": "m", "messages": [ {"content":"\\u00e9\xc3\xa9"} ], "seed": 1.50, "stream": true}'
+    changed = request.with_usage(data)
+    assert b'[ {"content":"\\u00e9\xc3\xa9"} ]' in changed and b"1.50" in changed
+    assert json.loads(changed) == {**json.loads(data), "stream_options": {"include_usage": True}}
+
+
+@pytest.mark.parametrize("given", [None, {}, {"include_usage": False}, {"continuous_usage_stats": True, "include_usage": None}])
+def test_asking_for_usage_keeps_the_client_s_other_stream_options(given: dict[str, object] | None) -> None:
+    changed = json.loads(request.with_usage(body(stream_options=given)))
+    assert changed["stream_options"] == {**(given or {}), "include_usage": True}
+
+
+def test_a_bound_is_set_where_none_was() -> None:
+    assert json.loads(request.with_bound(body(max_tokens=None, a=[1]), 9)) == {"model": "m", "max_tokens": 9, "a": [1]}
+
+
+def test_the_worst_case_is_all_of_the_body_and_all_of_every_answer() -> None:
+    assert worst(CHAT) == 100
+    assert worst(CHAT, max_tokens=7) == 7
+    assert worst(CHAT, max_tokens=7, max_completion_tokens=9, n=3) == 27
+    assert worst(COMPLETIONS, max_tokens=7, n=2, best_of=5) == 35
+    assert worst(COMPLETIONS, max_tokens=7, prompt=["a", "b", "c"]) == 21
+    assert worst(COMPLETIONS, max_tokens=7, prompt=[[1, 2], [3]]) == 14
+    assert worst(COMPLETIONS, max_tokens=7, prompt=[1, 2, 3]) == 7
+    assert worst(EMBEDDINGS, input="text") == 0
+    assert worst(CHAT, max_tokens=-5) == 0
