@@ -25,13 +25,17 @@ ROUTERS = (
 )
 
 
-def create_app(gateway: Gateway) -> FastAPI:
-    """The app for one gateway."""
+def create_app(gateway: Gateway) -> Edge:
+    """The app for one gateway: the edge is outermost, so that a request to a model passes nothing else."""
+    return Edge(create_routes(gateway), gateway)
+
+
+def create_routes(gateway: Gateway) -> FastAPI:
+    """All routes but OpenAI's."""
     app = FastAPI(title="Muster", version="1", description="A GPU cluster manager", redoc_url=None)
     app.state.gateway = gateway
     for router in ROUTERS:
         app.include_router(router)
-    app.add_middleware(Edge, gateway=gateway)
     for kind, status in ((Problem, 0), (Refused, 422), (Unavailable, 503)):
         app.add_exception_handler(kind, _typed(status))
     app.add_exception_handler(HTTPException, _routing)

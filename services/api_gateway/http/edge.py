@@ -6,7 +6,6 @@ here, before FastAPI's own path; its refusals have OpenAI's shape, all others ar
 
 import re
 import time
-from base64 import b32encode
 from os import urandom
 from typing import Final, Protocol
 
@@ -40,7 +39,7 @@ class Unrecorded:
 
 
 class Edge:
-    """The middleware. It puts `request_id` and `principal` into the scope."""
+    """The outermost app. It puts `request_id` and `principal` into the scope."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway, access: Access | None = None) -> None:
         self.app = app
@@ -104,7 +103,7 @@ class _Passage:
                 length = value
             elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
                 request_id = value
-        self.scope["request_id"] = request_id.decode() or "req-" + b32encode(urandom(10)).decode().lower()
+        self.scope["request_id"] = request_id.decode() or "req-" + urandom(12).hex()
         return authorization.decode("latin-1"), length
 
     async def send(self, message: Message) -> None:

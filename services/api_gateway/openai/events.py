@@ -64,14 +64,13 @@ class Events:
             end = len(data)
         self._rest = data[end:]
         whole = data[:end] if self._rest else data
-        if DONE in whole:
-            self.done = self.done or any(_data(event) == DONE for event in _split(whole))
+        self.done = self.done or _says_done(whole)
         return self._counted(whole) if self.counts and b'"usage"' in whole else whole
 
     def flush(self) -> bytes:
         """What is left at a clean end of the stream: an event whose blank line never came."""
         rest, self._rest = self._rest, b""
-        self.done = self.done or _data(rest) == DONE
+        self.done = self.done or _says_done(rest)
         return self._counted(rest) if self.counts and b'"usage"' in rest else rest
 
     def _counted(self, whole: bytes) -> bytes:
@@ -87,6 +86,12 @@ class Events:
             return False
         self.usage = chunk.usage or self.usage
         return chunk.usage is not None and not chunk.choices
+
+
+def _says_done(whole: bytes) -> bool:
+    """[DONE] is a line's whole data; within a JSON text no line can begin."""
+    at = whole.rfind(DONE)
+    return at >= 0 and whole[whole.rfind(b"\n", 0, at) + 1 : at].strip() == b"data:"
 
 
 def _last_end(data: bytes) -> int:
