@@ -8,12 +8,14 @@ import sys
 
 from libs.common.bus_memory import MemoryBus
 from libs.common.clock import SystemClock
+from libs.common.cluster import Endpoint
 from libs.common.kv import MemoryOutputs
 from libs.common.log_memory import MemoryLog
+from libs.common.model import JobId
 from libs.common.service import run
 from libs.common.settings import Settings
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.openai.catalogue import Endpoint, Listed, Served
+from services.api_gateway.openai.catalogue import Listed, Served
 from services.api_gateway.service import serve
 from services.api_gateway.views.snapshots import MemorySnapshots
 
@@ -21,8 +23,8 @@ from services.api_gateway.views.snapshots import MemorySnapshots
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     port, keys, *replicas = sys.argv[1:]
     gateway = Gateway(MemoryLog(), MemoryBus(), SystemClock(), Settings(api_keys_file=keys), MemoryOutputs(), MemorySnapshots())
-    ready = tuple(Endpoint(f"m-{number}", 1, "127.0.0.1", int(replica)) for number, replica in enumerate(replicas))
-    gateway.models = Listed(Served("m", "default", 0, len(ready), ready))
+    ready = tuple(Endpoint(JobId(f"m-{number}"), "127.0.0.1", int(replica)) for number, replica in enumerate(replicas))
+    gateway.models = Listed((Served("m", "default", 0), ready, ""))
     await serve(gateway, "127.0.0.1", int(port), stop)
 
 

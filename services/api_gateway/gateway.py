@@ -26,7 +26,7 @@ from libs.common.settings import Settings
 from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.api_gateway.auth import Keys
-from services.api_gateway.openai.catalogue import Catalogue, Listed
+from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.metering import Meter, Unmetered
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Problem
@@ -77,7 +77,7 @@ class Gateway:
         )
         self.keys = Keys(settings.api_keys_file)
         self.telemetry = Telemetry()
-        self.models: Catalogue = Listed()
+        self.models: Catalogue = Deployed(lambda: self.cluster)
         self.meter: Meter = Unmetered()
         self.upstream = Upstream(settings)
         self.entries = Entries(log, bus)

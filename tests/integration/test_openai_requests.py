@@ -10,8 +10,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from libs.common import facts as f
+from libs.common.cluster import Endpoint
+from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Serve
+from libs.common.model import Replica as ReplicaJob
 from services.api_gateway.auth import Principal
-from services.api_gateway.openai.catalogue import Endpoint, Listed, Served
+from services.api_gateway.openai.catalogue import Listed, Served
 from services.api_gateway.openai.errors import RateLimited
 from services.api_gateway.openai.metering import Grant
 from tests.integration.gateway_world import World, gateway_world
@@ -21,15 +25,15 @@ CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-def served(*ports: int, name: str = "m", tenant: str = "default", asked: int = 1, note: str = "") -> Served:
-    ready = tuple(Endpoint(f"{name}-{i}", 1, "127.0.0.1", port) for i, port in enumerate(ports))
-    return Served(name, tenant, 1_700_000_000, asked, ready, note)
+def served(*ports: int, name: str = "m", tenant: str = "default") -> tuple[Served, tuple[Endpoint, ...], str]:
+    ready = tuple(Endpoint(JobId(f"{name}-{i}"), "127.0.0.1", port) for i, port in enumerate(ports))
+    return Served(name, tenant, 1_700_000_000), ready, "2 of 2 are starting"
 
 
 @asynccontextmanager
 async def model_world(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[World, Replica]]:
     async with gateway_world(tmp_path, **changed) as world, running() as replica:
-        world.gateway.models = Listed(served(replica.port), served(name="cold", asked=2), served(name="theirs", tenant="other"))
+        world.gateway.models = Listed(served(replica.port), served(name="cold"), served(name="theirs", tenant="other"))
         yield world, replica
 
 
@@ -98,6 +102,31 @@ async def test_models_are_listed_and_shown(tmp_path: Path) -> None:
         assert [each["id"] for each in listed["data"]] == ["m", "cold", "theirs"]
         shown = await world.ask("GET", "/v1/models/m")
         assert shown == {"id": "m", "object": "model", "created": 1_700_000_000, "owned_by": "default"}
+
+
+async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path: Path) -> None:
+    node, job = NodeId("n1"), JobId("chat-1")
+    gpu = Gpu(GpuId("n1-g0"), 0, "nvidia", "H100", 80 << 30)
+    async with gateway_world(tmp_path) as world, running() as replica:
+        writers = world.writers
+        await writers.begin_term()
+        await writers.on("n1", f.NodeRegistered(node_id=node, incarnation=1, address="127.0.0.1", gpus=(gpu,)))
+        await world.gateway.record(f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}"))))
+        spec = JobSpec(command=("serve",), serve=Serve("chat", 1))
+        await writers.schedule(f.ReplicasScaled(model="chat", generation=1, add=(ReplicaJob(job, spec),)))
+        members = (Member(node, 1, 0, (GpuHold(gpu.uuid),)),)
+        await writers.schedule(f.JobPlaced(job_id=job, attempt=1, members=members, port=replica.port))
+        await writers.start("chat-1", "n1")
+        await world.settle()
+        async with world.session.post(world.url + CHAT, json={"model": "chat"}) as response:
+            assert "1 of 1 are starting" in (await error_of(response, 503))["message"]
+        await writers.on("n1", f.ReplicaReady(job_id=job, attempt=1, node_id=node))
+        await world.settle()
+        assert (await world.ask("POST", CHAT, json={"model": "chat"}))["model"] == "chat"
+        assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == ["chat"]
+        await writers.on("n1", f.ReplicaUnready(job_id=job, attempt=1, node_id=node, reason="no answer"))
+        await world.settle()
+        await world.ask("POST", CHAT, 503, json={"model": "chat"})
 
 
 async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,11 @@
 
 from collections import Counter
 
+from libs.common.cluster import Endpoint
+from libs.common.model import JobId
 from services.api_gateway.openai.balancer import SUSPECT_S, SUSPECTS_MAX, Balancer
-from services.api_gateway.openai.catalogue import Endpoint
 
-A, B, C = (Endpoint(f"m-{i}", 1, "10.0.0.1", 7000 + i) for i in range(3))
+A, B, C = (Endpoint(JobId(f"m-{i}"), "10.0.0.1", 7000 + i) for i in range(3))
 
 
 def test_the_replica_with_the_fewest_outstanding_requests_is_picked() -> None:
@@ -40,10 +41,10 @@ def test_a_replica_that_failed_waits_behind_the_others_for_a_while() -> None:
     assert balancer.pick((A, B), (), 10.0 + SUSPECT_S) == A
 
 
-def test_a_new_attempt_of_the_same_replica_is_not_suspect() -> None:
+def test_a_replica_on_another_port_is_not_suspect() -> None:
     balancer = Balancer()
     balancer.failed(A, 10.0)
-    again = A._replace(attempt=2)
+    again = Endpoint(A.job_id, A.address, 8000)
     balancer.begin(B)
     assert balancer.pick((again, B), (), 10.1) == again
 
@@ -51,7 +52,7 @@ def test_a_new_attempt_of_the_same_replica_is_not_suspect() -> None:
 def test_nothing_is_kept_of_what_is_over() -> None:
     balancer = Balancer()
     for number in range(3 * SUSPECTS_MAX):
-        endpoint = A._replace(attempt=number)
+        endpoint = Endpoint(A.job_id, A.address, number)
         balancer.begin(endpoint)
         balancer.failed(endpoint, float(number))
         balancer.end(endpoint)

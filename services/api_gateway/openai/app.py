@@ -32,7 +32,7 @@ def route_of(path: str) -> str | None:
     """The endpoint's template, None for a path that is not of this surface."""
     if path in request.ENDPOINTS or path == MODELS:
         return path
-    return MODEL if path.startswith("/v1/models/") and "/" not in path[len("/v1/models/") :] else None
+    return MODEL if path.startswith("/v1/models/") else None
 
 
 class OpenAI:

@@ -7,7 +7,7 @@ its node says so to the log later than the requests notice. Held by tests/unit/t
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from services.api_gateway.openai.catalogue import Endpoint
+from libs.common.cluster import Endpoint
 
 SUSPECT_S: Final = 3.0
 # Failures remembered; far more than there are replicas that can fail within SUSPECT_S.

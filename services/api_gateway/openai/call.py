@@ -104,7 +104,7 @@ class Call:
             body, kind = shaped, kind if shaped is body else JSON
         headers = [(b"content-length", b"%d" % len(body))]
         if answer.retry_after:
-            headers.append((b"retry-after", answer.retry_after.encode("latin-1")))
+            headers.append((b"retry-after", answer.retry_after.encode("latin-1", "replace")))
         await self._begin(answer.status, kind, headers, replica)
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -133,7 +133,7 @@ class Call:
     async def _begin(self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = "") -> None:
         self.status = status
         self.first_s = time.perf_counter() - self.began_s
-        headers.append((b"content-type", content_type.encode("latin-1")))
+        headers.append((b"content-type", content_type.encode("latin-1", "replace")))
         headers.append((b"openai-processing-ms", b"%d" % (self.first_s * 1_000)))
         if replica:
             headers.append((b"x-muster-replica", replica.encode()))

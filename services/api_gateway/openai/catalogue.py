@@ -1,30 +1,21 @@
 """Which models there are, and where each can be reached: read from the fold at every request, never asked of anyone.
 
-The test's and the benchmark's twin is `Listed`.
+`Deployed` is the cluster's; its twin for the benchmark and for tests of what happens to a request is `Listed`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-
-class Endpoint(NamedTuple):
-    """A ready replica: one attempt of its job, on its node's address."""
-
-    job_id: str
-    attempt: int
-    host: str
-    port: int
+from libs.common import job_life, model_view
+from libs.common.cluster import Cluster, Endpoint, Model, ready_replicas
 
 
 class Served(NamedTuple):
-    """A model as requests see it. `asked` replicas are wanted, `ready` can take requests, `note` says what is wrong, if anything."""
+    """A model as its users see it."""
 
     name: str
     tenant: str
     created_s: int
-    asked: int
-    ready: tuple[Endpoint, ...]
-    note: str = ""
 
 
 class Catalogue(Protocol):
@@ -34,15 +25,64 @@ class Catalogue(Protocol):
 
     def all(self) -> Iterable[Served]: ...
 
+    def ready(self, name: str) -> Sequence[Endpoint]:
+        """Where requests may go."""
+        ...
 
-class Listed:
-    """Models by name, as they were put there."""
+    def why_not(self, name: str) -> str:
+        """What its replicas are doing, for whom none is ready."""
+        ...
 
-    def __init__(self, *models: Served) -> None:
-        self.models = {model.name: model for model in models}
+
+class Deployed:
+    """The models of the fold; `cluster` gives the fold of now."""
+
+    def __init__(self, cluster: Callable[[], Cluster]) -> None:
+        self.cluster = cluster
 
     def get(self, name: str) -> Served | None:
-        return self.models.get(name)
+        model = self.cluster().models.get(name)
+        return _served(model) if model is not None and model.deployed else None
 
     def all(self) -> Iterable[Served]:
-        return list(self.models.values())
+        return [_served(model) for model in self.cluster().models.values() if model.deployed]
+
+    def ready(self, name: str) -> Sequence[Endpoint]:
+        return ready_replicas(self.cluster(), name)
+
+    def why_not(self, name: str) -> str:
+        model = self.cluster().models.get(name)
+        if model is None or not model.deployed:
+            return "it was undeployed"
+        if not model.replicas:
+            return "it is scaled to 0"
+        jobs = model_view.replicas(self.cluster(), model)
+        running = sum(1 for job in jobs if job.state in (job_life.PLACED, job_life.RUNNING) and job.cancel is None)
+        queued = sum(1 for job in jobs if job.state == job_life.QUEUED)
+        text = f"{running} of {model.replicas} are starting" + (f", {queued} wait for devices" if queued else "")
+        looping = model_view.state_of(self.cluster(), model) == model_view.CRASH_LOOPING
+        return f"{text}; they crash again and again, the last one with {model.last_crash}" if looping else text
+
+
+def _served(model: Model) -> Served:
+    return Served(model.name, model.tenant, model.deployed_ns // 1_000_000_000)
+
+
+class Listed:
+    """Models as they were put there: each with its ready replicas and the word for why it has none."""
+
+    def __init__(self, *models: tuple[Served, Sequence[Endpoint], str]) -> None:
+        self.models = {served.name: (served, ready, why) for served, ready, why in models}
+
+    def get(self, name: str) -> Served | None:
+        found = self.models.get(name)
+        return found[0] if found is not None else None
+
+    def all(self) -> Iterable[Served]:
+        return [served for served, _, _ in self.models.values()]
+
+    def ready(self, name: str) -> Sequence[Endpoint]:
+        return self.models[name][1]
+
+    def why_not(self, name: str) -> str:
+        return self.models[name][2]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from multidict import CIMultiDict
 from starlette.types import Receive
 
+from libs.common.cluster import Endpoint
 from services.api_gateway.auth import Principal
 from services.api_gateway.openai import request, upstream
 from services.api_gateway.openai.balancer import Balancer
 from services.api_gateway.openai.call import Call, ReplicaFailed
-from services.api_gateway.openai.catalogue import Endpoint
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
 
@@ -87,8 +87,7 @@ class Dispatch:
         tried: list[Endpoint] = []
         failure: ReplicaFailed | None = None
         for _ in range(self.settings.model_attempts):
-            served = self.gateway.models.get(call.wish.model)
-            endpoint = self.balancer.pick(served.ready if served else (), tried, time.monotonic())
+            endpoint = self.balancer.pick(self.gateway.models.ready(call.wish.model), tried, time.monotonic())
             if endpoint is None:
                 break
             try:
@@ -129,10 +128,8 @@ class Dispatch:
             self.balancer.end(endpoint)
 
     def _none_ready(self, name: str) -> ApiError:
-        served = self.gateway.models.get(name)
-        asked, note = (served.asked, served.note) if served else (0, "it was undeployed")
-        state = note or (f"{asked} of {asked} are starting" if asked else "it is scaled to 0")
-        return ApiError(503, f"the model {name!r} has no ready replica: {state}", "model_not_ready", "model", retry_after_s=STARTING_S)
+        why = self.gateway.models.why_not(name)
+        return ApiError(503, f"the model {name!r} has no ready replica: {why}", "model_not_ready", "model", retry_after_s=STARTING_S)
 
 
 def _taken(task: "asyncio.Task[object] | None") -> None:

@@ -13,8 +13,8 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from libs.common.cluster import Endpoint
 from libs.common.settings import Settings
-from services.api_gateway.openai.catalogue import Endpoint
 
 # Of the client's headers only these go on: its key never reaches a replica.
 FORWARDED: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
@@ -52,7 +52,7 @@ class Upstream:
         if found is None:
             if len(self._urls) >= URLS_KEPT_MAX:
                 self._urls.clear()
-            found = self._urls[endpoint, path] = URL.build(scheme="http", host=endpoint.host, port=endpoint.port, path=path)
+            found = self._urls[endpoint, path] = URL.build(scheme="http", host=endpoint.address, port=endpoint.port, path=path)
         return found
 
     async def close(self) -> None:

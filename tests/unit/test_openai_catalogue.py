@@ -1,0 +1,55 @@
+"""The models as requests see them: what the fold says is served, where, and why not."""
+
+from collections.abc import Sequence
+
+from libs.common import facts as f
+from libs.common.cluster import Cluster, Endpoint
+from libs.common.facts import AnyFact
+from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Replica, Serve
+from services.api_gateway.openai.catalogue import Deployed, Served
+from tests.given import given, member, placed, registered, started
+
+SPEC = JobSpec(command=("serve",), serve=Serve("chat", 1))
+DEPLOYED = f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}"), replicas=2))
+ADDED = f.ReplicasScaled(model="chat", generation=1, add=tuple(Replica(JobId(f"chat-{n}"), SPEC) for n in (1, 2)))
+HISTORY = (registered("n1"), DEPLOYED, ADDED)
+
+
+def catalogue(*history: AnyFact | Sequence[AnyFact]) -> Deployed:
+    cluster: Cluster = given(*HISTORY, *history).cluster
+    return Deployed(lambda: cluster)
+
+
+def running(ordinal: int) -> list[AnyFact]:
+    job = f"chat-{ordinal}"
+    return [placed(job, member("n1", ordinal), port=8_000 + ordinal), started(job, "n1")]
+
+
+def ready(ordinal: int) -> f.ReplicaReady:
+    return f.ReplicaReady(job_id=JobId(f"chat-{ordinal}"), attempt=1, node_id=NodeId("n1"))
+
+
+def test_a_deployed_model_is_served_where_its_ready_replicas_are() -> None:
+    found = catalogue(running(1), running(2), ready(2))
+    assert found.get("chat") == Served("chat", "default", 0) and list(found.all()) == [Served("chat", "default", 0)]
+    assert found.ready("chat") == [Endpoint(JobId("chat-2"), "127.0.0.1", 8_002)]
+
+
+def test_a_model_that_is_not_deployed_is_not_served() -> None:
+    found = catalogue(f.ModelUndeployed(name="chat"))
+    assert found.get("chat") is None and list(found.all()) == [] and found.get("other") is None
+    assert found.ready("other") == [] and found.why_not("chat") == "it was undeployed"
+
+
+def test_why_none_is_ready_counts_what_starts_and_what_waits() -> None:
+    assert catalogue().why_not("chat") == "0 of 2 are starting, 2 wait for devices"
+    assert catalogue(running(1)).why_not("chat") == "1 of 2 are starting, 1 wait for devices"
+    assert catalogue(running(1), running(2)).why_not("chat") == "2 of 2 are starting"
+    assert catalogue(f.ModelScaled(name="chat", replicas=0)).why_not("chat") == "it is scaled to 0"
+
+
+def test_a_crash_loop_is_named_with_its_last_end() -> None:
+    found = catalogue()
+    model = found.cluster().models["chat"]
+    model.crashes, model.last_crash = 3, "failed, exit code 1, chat-2"
+    assert "again and again, the last one with failed, exit code 1, chat-2" in found.why_not("chat")
