@@ -1,33 +1,25 @@
 """What the gateway adds to a request to a model: time, processor time, memory; direct and through it in one run.
 
-A backend process with two replicas, the gateway's process, and the load in this one, in a closed loop; direct and through take turns, so
-that a noisy moment hits both. A stream has 50 chunks, written at once but for `first_token_added_p99_ms`, where they come as a model
-makes them.
+A whole cluster with a cheap backend deployed as a model of two replicas, and the load in this process, in a closed loop; direct and
+through take turns, so that a noisy moment hits both. A stream has 50 chunks, written one by one without a pause, but for
+`first_token_added_p99_ms`, where they come as a model makes them.
 """
 
+import asyncio
 import os
-import subprocess
 import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import uvloop
 
 from bench import http_load
-from bench.cluster import QUICK, cpu_of, end, quantile, say
+from bench.cluster import QUICK, Cluster, client, cpu_of, quantile, running, say
 from bench.http_load import Load
-from libs.embedded.living import die_with_parent
-from libs.embedded.servers import free_ports
-from services.api_gateway.auth import hash_key
 
 PATH = "/v1/chat/completions"
-KEY = "bench-key"
 CLIENTS = (1, 16, 64)
 ROUNDS = 2 if QUICK else 5
 SECONDS = 1.0 if QUICK else 3.0
@@ -35,9 +27,9 @@ SLOW_SECONDS = 4.0 if QUICK else 15.0
 MEMORY_REQUESTS = 20_000 if QUICK else 1_000_000
 START_S = 20.0
 TALK = b'"messages":[{"role":"user","content":"' + b"Tell me about it. " * 20 + b'"}]'
-PLAIN = http_load.request(PATH, KEY, b'{"model":"m",' + TALK + b"}")
-STREAM = http_load.request(PATH, KEY, b'{"model":"m","stream":true,' + TALK + b"}")
-SLOW = http_load.request(PATH, KEY, b'{"model":"m","stream":true,"slow":true,' + TALK + b"}")
+PLAIN = b'{"model":"m",' + TALK + b"}"
+STREAM = b'{"model":"m","stream":true,' + TALK + b"}"
+SLOW = b'{"model":"m","stream":true,"slow":true,' + TALK + b"}"
 
 
 class Rig(NamedTuple):
@@ -46,40 +38,39 @@ class Rig(NamedTuple):
     direct: int
     through: int
     gateway: int
+    key: str
 
 
 @contextmanager
 def rig() -> Iterator[Rig]:
-    """Backend and gateway, ended with the block."""
-    first, second, port = free_ports(3)
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
-        keys = Path(folder) / "keys"
-        keys.write_text("".join(f"{hash_key(f'other-{number}')}\n" for number in range(200)) + f"{hash_key(KEY)} bench\n")
-        lines = (
-            [sys.executable, "-m", "bench.model_backend", str(first), str(second)],
-            [sys.executable, "-m", "bench.model_gateway", str(port), str(keys), str(first), str(second)],
-        )
-        processes = [subprocess.Popen(line, preexec_fn=die_with_parent()) for line in lines]
-        try:
-            await_ready(port)
-            yield Rig(first, port, processes[1].pid)
-        finally:
-            end(processes)
+    """A whole cluster with the backend deployed as a model of two replicas, ended with the block."""
+    with running(nodes=1) as cluster:
+        backend = Path(__file__).with_name("model_backend.py")
+        deployment = {"name": "m", "replicas": 2, "command": [sys.executable, str(backend), "{port}"]}
+        asyncio.run(deploy(cluster, deployment))
+        replica = asyncio.run(ready(cluster))
+        gateway = next(process for name, process in cluster.processes.items() if name.startswith("gateway"))
+        yield Rig(replica, int(cluster.url.rsplit(":", 1)[1]), gateway.pid, cluster.key)
 
 
-def await_ready(port: int) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1):
-                return
-        except (OSError, urllib.error.HTTPError):
-            time.sleep(0.05)
-    raise TimeoutError(f"the gateway was not ready within {START_S} s")
+async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
+    async with client(cluster) as session, session.post("/v1/deployments", json=deployment) as answer:
+        assert answer.status == 201, await answer.text()
 
 
-def load(port: int, request: bytes, clients: int, seconds: float) -> Load:
-    return uvloop.run(http_load.run(port, request, clients, seconds))
+async def ready(cluster: Cluster) -> int:
+    """The port of one replica, once all are ready."""
+    async with client(cluster) as session, asyncio.timeout(START_S):
+        while True:
+            async with session.get("/v1/deployments/m") as answer:
+                shown = await answer.json()
+            if shown["state"] == "ready":
+                return int(shown["replicas"][0]["port"])
+            await asyncio.sleep(0.1)
+
+
+def load(rig: Rig, port: int, body: bytes, clients: int, seconds: float) -> Load:
+    return uvloop.run(http_load.run(port, http_load.request(PATH, rig.key, body), clients, seconds))
 
 
 def memory_mib(pid: int) -> float:
@@ -96,7 +87,7 @@ def measure(found: Rig, name: str, request: bytes) -> None:
         for _ in range(ROUNDS):
             for port in (found.direct, found.through):
                 before = cpu_of(found.gateway, children=False)
-                done = load(port, request, clients, SECONDS / ROUNDS * 2)
+                done = load(found, port, request, clients, SECONDS / ROUNDS * 2)
                 rates[port].append(len(done.whole) / (SECONDS / ROUNDS * 2))
                 middles[port].append(quantile(done.whole, 0.5) * 1_000)
                 if port == found.through:
@@ -111,7 +102,7 @@ def measure(found: Rig, name: str, request: bytes) -> None:
 
 def first_token(found: Rig) -> None:
     """Streams as a model makes them, 64 at once: how much later the first event comes."""
-    waits = {port: load(port, SLOW, 64, SLOW_SECONDS).first for port in (found.direct, found.through)}
+    waits = {port: load(found, port, SLOW, 64, SLOW_SECONDS).first for port in (found.direct, found.through)}
     for part, name in ((0.5, "p50"), (0.99, "p99")):
         added = (quantile(waits[found.through], part) - quantile(waits[found.direct], part)) * 1_000
         say(f"first_token_added_{name}_ms", added, "ms", len(waits[found.through]), clients=64, chunks=50, gap_ms=10)
@@ -120,15 +111,15 @@ def first_token(found: Rig) -> None:
 def memory(found: Rig) -> None:
     before, served = memory_mib(found.gateway), 0
     while served < MEMORY_REQUESTS:
-        served += len(load(found.through, PLAIN, 64, 2.0).whole)
-        served += len(load(found.through, STREAM, 64, 1.0).whole)
+        served += len(load(found, found.through, PLAIN, 64, 2.0).whole)
+        served += len(load(found, found.through, STREAM, 64, 1.0).whole)
     say("memory_mib", memory_mib(found.gateway), "MiB", served, before_mib=round(before, 1))
 
 
 def main() -> None:
     with rig() as found:
         for request in (PLAIN, STREAM):
-            load(found.through, request, 16, 0.5)
+            load(found, found.through, request, 16, 0.5)
         measure(found, "", PLAIN)
         measure(found, "stream_", STREAM)
         first_token(found)

@@ -1,7 +1,7 @@
 """A backend for `bench.gateway`: the smallest server that speaks enough of the protocol, so that it is not what is measured.
 
-`python -m bench.model_backend PORT...` serves on each port of loopback. A stream has CHUNKS chunks, written one by one; with
-`"slow":true` in the body the first comes after FIRST_S and each other GAP_S after the one before, as a model would.
+`model_backend.py PORT`, deployed as a model. A stream has CHUNKS chunks, written one by one; with `"slow":true` in the body the first
+comes after FIRST_S and each other GAP_S after the one before, as a model would.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ class Backend(asyncio.Protocol):
         self.data += data
         while (end := self.data.find(b"\r\n\r\n")) >= 0:
             head = self.data[:end].lower()
-            begin = head.index(b"content-length:") + 15
-            length = int(head[begin:].split(b"\r\n", 1)[0])
+            begin = head.find(b"content-length:") + 15
+            length = int(head[begin:].split(b"\r\n", 1)[0]) if begin > 15 else 0
             if len(self.data) < end + 4 + length:
                 return
             body, self.data = self.data[end + 4 : end + 4 + length], self.data[end + 4 + length :]
@@ -76,11 +76,10 @@ class Backend(asyncio.Protocol):
             self.transport.write(last)
 
 
-async def main(ports: list[int]) -> None:
-    loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(Backend, "127.0.0.1", port) for port in ports]
-    await asyncio.gather(*(server.serve_forever() for server in servers))
+async def main(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(Backend, "127.0.0.1", port)
+    await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(main([int(port) for port in sys.argv[1:]]))
+    uvloop.run(main(int(sys.argv[1])))
