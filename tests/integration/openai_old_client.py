@@ -34,7 +34,7 @@ def main(url: str, key: str) -> None:
         "chat": chat["choices"][0]["message"]["content"],
         "words": words,
         "completion": old.Completion.create(model="m", prompt="p")["choices"][0]["text"],
-        "embedding": old.Embedding.create(model="m", input="i")["data"][0]["embedding"],
+        "embedding": old.Embedding.create(model="m", input="i", encoding_format="float")["data"][0]["embedding"],
         "models": [each["id"] for each in old.Model.list()["data"]],
         "refused": refused,
         "unknown_key": unknown_key,

@@ -4,6 +4,7 @@ Pure. Only whole events go to the client, so that a stream which breaks can stil
 `include_usage` is held back when only the meter asked for it. Held by tests/unit/test_openai_events.py, which cuts at every byte.
 """
 
+import re
 from typing import Final
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 # An event longer than this is passed on in pieces: nothing is gathered without bound.
 EVENT_BYTES_MAX: Final = 4 << 20
 DONE: Final = b"[DONE]"
+# Not the null that servers put into every other chunk once usage is asked for.
+_USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 
 
 class Usage(msgspec.Struct):
@@ -65,20 +68,20 @@ class Events:
         self._rest = data[end:]
         whole = data[:end] if self._rest else data
         self.done = self.done or _says_done(whole)
-        return self._counted(whole) if self.counts and b'"usage"' in whole else whole
+        return self._counted(whole) if self.counts and _USAGE.search(whole) else whole
 
     def flush(self) -> bytes:
         """What is left at a clean end of the stream: an event whose blank line never came."""
         rest, self._rest = self._rest, b""
         self.done = self.done or _says_done(rest)
-        return self._counted(rest) if self.counts and b'"usage"' in rest else rest
+        return self._counted(rest) if self.counts and _USAGE.search(rest) else rest
 
     def _counted(self, whole: bytes) -> bytes:
         return b"".join([event for event in _split(whole) if not (self._count(event) and self.strips)])
 
     def _count(self, event: bytes) -> bool:
         """Take the usage of one event; true if the event has nothing else."""
-        if b'"usage"' not in event:
+        if not _USAGE.search(event):
             return False
         try:
             chunk = _chunk.decode(_data(event))
