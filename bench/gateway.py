@@ -25,7 +25,8 @@ ROUNDS = 2 if QUICK else 5
 SECONDS = 1.0 if QUICK else 3.0
 SLOW_SECONDS = 4.0 if QUICK else 15.0
 MEMORY_REQUESTS = 20_000 if QUICK else 1_000_000
-START_S = 20.0
+START_S = 30.0
+STEADY_S = 1.5
 TALK = b'"messages":[{"role":"user","content":"' + b"Tell me about it. " * 20 + b'"}]'
 PLAIN = b'{"model":"m",' + TALK + b"}"
 STREAM = b'{"model":"m","stream":true,' + TALK + b"}"
@@ -59,14 +60,16 @@ async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
 
 
 async def ready(cluster: Cluster) -> int:
-    """The port of one replica, once all are ready."""
+    """The port of one replica, once all are ready and stay so (one whose port something else has taken ends at once)."""
+    ports: list[int] = []
     async with client(cluster) as session, asyncio.timeout(START_S):
         while True:
             async with session.get("/v1/deployments/m") as answer:
                 shown = await answer.json()
-            if shown["state"] == "ready":
-                return int(shown["replicas"][0]["port"])
-            await asyncio.sleep(0.1)
+            before, ports = ports, [each["port"] for each in shown["replicas"] if each["ready"]]
+            if ports == before and shown["state"] == "ready":
+                return ports[0]
+            await asyncio.sleep(STEADY_S)
 
 
 def load(rig: Rig, port: int, body: bytes, clients: int, seconds: float) -> Load:

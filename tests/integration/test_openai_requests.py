@@ -278,11 +278,19 @@ class TestMetering:
                 assert (response.headers["retry-after"], response.headers["x-ratelimit-remaining-tokens"]) == ("7", "60")
             assert replica.bodies == [] and ledger.settled == []
 
-    async def test_what_reached_no_replica_is_given_back_whole(self, tmp_path: Path) -> None:
+    async def test_what_no_replica_worked_on_is_given_back_whole(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, _):
             world.gateway.meter = ledger = Ledger(1_000)
             await world.ask("POST", CHAT, 503, json={"model": "cold", "max_tokens": 5})
-            assert ledger.settled == [0] and ledger.left == 1_000
+            for status in (400, 500, 503):
+                await world.ask("POST", CHAT, status, json={"model": "m", "max_tokens": 5, "x_status": status})
+            assert ledger.settled == [0, 0, 0, 0] and ledger.left == 1_000
+
+    async def test_what_a_replica_may_have_worked_on_stays_charged(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path) as (world, _):
+            world.gateway.meter = ledger = Ledger(1_000)
+            await world.ask("POST", CHAT, 502, json={"model": "m", "max_tokens": 5, "x_die": "before"})
+            assert ledger.settled == [None] and ledger.left == 1_000 - ledger.reserved[0]
 
     async def test_a_stream_that_its_client_left_stays_charged_in_full(self, tmp_path: Path) -> None:
         async with model_world(tmp_path) as (world, _):

@@ -24,6 +24,7 @@ JSON: Final = "application/json"
 # A client that does not read is not waited for when the last words of a broken stream are sent.
 LAST_WORDS_S: Final = 5.0
 BUSY: Final = (502, 503)
+NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
 class Answer(NamedTuple):
@@ -44,7 +45,9 @@ class ReplicaFailed(Exception):
 
 
 class Call:
-    """What is known of one request. `status` is what the client was answered, 0 until then; `reached`: a replica may have worked on it."""
+    """What is known of one request. `status` is what the client was answered, 0 until then; `tokens` what it used by the replicas' own
+    count, None while that is not known.
+    """
 
     def __init__(self, scope: Scope, send: Send, path: str, wish: Wish, body: bytes, answer_bytes_max: int) -> None:
         self.scope, self.send, self.path, self.wish, self.body, self.answer_bytes_max = scope, send, path, wish, body, answer_bytes_max
@@ -52,18 +55,10 @@ class Call:
         self.grant: Grant = UNLIMITED
         self.metered = False
         self.strips_usage = False
-        self.usage: Usage | None = None
-        self.reached = False
+        self.tokens: int | None = 0
         self.status = 0
         self.streaming = False
         self.first_s = 0.0
-
-    @property
-    def used_tokens(self) -> int | None:
-        """By the replica's own count; None when it is not known."""
-        if self.usage is not None:
-            return self.usage.tokens
-        return None if self.reached else 0
 
     async def relay(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
         """Raises ReplicaFailed while nothing was sent; FAILURES while the replica's answer is read."""
@@ -82,7 +77,7 @@ class Call:
         if answer.status in BUSY:
             raise ReplicaFailed(f"answered {answer.status}", answer)
         if self.metered:
-            self.usage = usage_of(answer.body) if answer.status < 400 else Usage()
+            self._count(usage_of(answer.body))
         await self.finish(answer, replica)
 
     async def _read(self, content: aiohttp.StreamReader) -> bytes:
@@ -110,25 +105,29 @@ class Call:
 
     async def _stream(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
         events = Events(self.metered, self.strips_usage)
-        content, send = response.content, self.send
+        content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
         while piece := await content.readany():
             guard.heard(idle_s)
             whole = events.feed(piece)
+            self._count(events.usage)
             if whole:
                 if not self.status:
-                    await self._begin(response.status, response.headers["content-type"], [(b"cache-control", b"no-cache")], replica)
+                    await self._begin(response.status, kind, [NO_CACHE], replica)
                 await send({"type": "http.response.body", "body": whole, "more_body": True})
-            self.usage = events.usage
         rest = events.flush()
-        self.usage = events.usage
-        if not self.status and not rest:
-            raise ReplicaFailed("ended its stream before the first event")
+        self._count(events.usage)
         if not self.status:
-            await self._begin(response.status, response.headers["content-type"], [(b"cache-control", b"no-cache")], replica)
+            if not rest:
+                raise ReplicaFailed("ended its stream before the first event")
+            await self._begin(response.status, kind, [NO_CACHE], replica)
         if not events.done and response.status < 400:
             rest += _last_words(ApiError(502, "the model's replica ended its stream before [DONE]", "upstream_error"))
         await send({"type": "http.response.body", "body": rest, "more_body": False})
+
+    def _count(self, usage: Usage | None) -> None:
+        if usage is not None:
+            self.tokens = usage.tokens
 
     async def _begin(self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = "") -> None:
         self.status = status

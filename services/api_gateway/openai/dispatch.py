@@ -52,7 +52,7 @@ class Dispatch:
         try:
             await self._guarded(call, receive)
         finally:
-            meter.settle(call.grant, call.used_tokens)
+            meter.settle(call.grant, call.tokens)
 
     async def _guarded(self, call: Call, receive: Receive) -> None:
         """Dispatch under the guard; whatever ends it, the client is told and the metrics count it."""
@@ -107,18 +107,23 @@ class Dispatch:
         """One replica. Raises ReplicaFailed while the client has been sent nothing, ApiError after."""
         response = None
         self.balancer.begin(endpoint)
+        before, call.tokens = call.tokens, None
         try:
             response = await self.gateway.upstream.post(endpoint, call.path, headers, call.body)
-            call.reached = True
             await call.relay(response, guard, self.settings.model_idle_ms / 1_000, endpoint.job_id)
-        except ReplicaFailed:
+            if call.status >= 400:
+                call.tokens = before
+        except ReplicaFailed as error:
             tried.append(endpoint)
+            if error.answer is not None:
+                call.tokens = before
             raise
         except upstream.FAILURES as error:
             self.balancer.failed(endpoint, time.monotonic())
             if call.status:
                 raise ApiError(502, f"the model's replica {upstream.describe(error)}", "upstream_error") from error
-            call.reached = call.reached or not upstream.unprocessed(error)
+            if upstream.unprocessed(error):
+                call.tokens = before
             if not upstream.never_sent(error):
                 tried.append(endpoint)
             raise ReplicaFailed(upstream.describe(error)) from error
