@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import uvloop
@@ -22,8 +23,10 @@ from bench.http_load import Load
 PATH = "/v1/chat/completions"
 CLIENTS = (1, 16, 64)
 ROUNDS = 2 if QUICK else 5
-SECONDS = 1.0 if QUICK else 3.0
-SLOW_SECONDS = 4.0 if QUICK else 15.0
+ROUND_S = 0.7 if QUICK else 2.0
+SLOW_S = 4.0 if QUICK else 15.0
+# A slow stream takes about so long: clients begin over that time, for they would else all begin at the same moment again and again.
+SPREAD_S = 0.5
 MEMORY_REQUESTS = 20_000 if QUICK else 1_000_000
 START_S = 30.0
 STEADY_S = 1.5
@@ -36,8 +39,8 @@ SLOW = b'{"model":"m","stream":true,"slow":true,' + TALK + b"}"
 class Rig(NamedTuple):
     """Where the load goes, and the gateway's process."""
 
-    direct: int
-    through: int
+    direct: tuple[int, ...]
+    through: tuple[int, ...]
     gateway: int
     key: str
 
@@ -49,9 +52,9 @@ def rig() -> Iterator[Rig]:
         backend = Path(__file__).with_name("model_backend.py")
         deployment = {"name": "m", "replicas": 2, "command": [sys.executable, str(backend), "{port}"]}
         asyncio.run(deploy(cluster, deployment))
-        replica = asyncio.run(ready(cluster))
+        replicas = asyncio.run(ready(cluster))
         gateway = next(process for name, process in cluster.processes.items() if name.startswith("gateway"))
-        yield Rig(replica, int(cluster.url.rsplit(":", 1)[1]), gateway.pid, cluster.key)
+        yield Rig(tuple(replicas), (int(cluster.url.rsplit(":", 1)[1]),), gateway.pid, cluster.key)
 
 
 async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
@@ -59,8 +62,8 @@ async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
         assert answer.status == 201, await answer.text()
 
 
-async def ready(cluster: Cluster) -> int:
-    """The port of one replica, once all are ready and stay so (one whose port something else has taken ends at once)."""
+async def ready(cluster: Cluster) -> list[int]:
+    """The ports of the replicas, once all are ready and stay so (one whose port something else has taken ends at once)."""
     ports: list[int] = []
     async with client(cluster) as session, asyncio.timeout(START_S):
         while True:
@@ -68,12 +71,12 @@ async def ready(cluster: Cluster) -> int:
                 shown = await answer.json()
             before, ports = ports, [each["port"] for each in shown["replicas"] if each["ready"]]
             if ports == before and shown["state"] == "ready":
-                return ports[0]
+                return ports
             await asyncio.sleep(STEADY_S)
 
 
-def load(rig: Rig, port: int, body: bytes, clients: int, seconds: float) -> Load:
-    return uvloop.run(http_load.run(port, http_load.request(PATH, rig.key, body), clients, seconds))
+def load(rig: Rig, ports: tuple[int, ...], body: bytes, clients: int, seconds: float, spread_s: float = 0.0) -> Load:
+    return uvloop.run(http_load.run(ports, http_load.request(PATH, rig.key, body), clients, seconds, spread_s))
 
 
 def memory_mib(pid: int) -> float:
@@ -84,28 +87,28 @@ def memory_mib(pid: int) -> float:
 def measure(found: Rig, name: str, request: bytes) -> None:
     """One kind of request: throughput at each number of clients, what one client waits longer, and processor time."""
     for clients in CLIENTS:
-        rates: dict[int, list[float]] = {found.direct: [], found.through: []}
-        middles: dict[int, list[float]] = {found.direct: [], found.through: []}
+        rates: dict[tuple[int, ...], list[float]] = {found.direct: [], found.through: []}
+        middles: dict[tuple[int, ...], list[float]] = {found.direct: [], found.through: []}
         cpu_s, served = 0.0, 0
         for _ in range(ROUNDS):
-            for port in (found.direct, found.through):
+            for ports in (found.direct, found.through):
                 before = cpu_of(found.gateway, children=False)
-                done = load(found, port, request, clients, SECONDS / ROUNDS * 2)
-                rates[port].append(len(done.whole) / (SECONDS / ROUNDS * 2))
-                middles[port].append(quantile(done.whole, 0.5) * 1_000)
-                if port == found.through:
+                done = load(found, ports, request, clients, ROUND_S)
+                rates[ports].append(len(done.whole) / ROUND_S)
+                middles[ports].append(quantile(done.whole, 0.5) * 1_000)
+                if ports == found.through:
                     cpu_s += cpu_of(found.gateway, children=False) - before
                     served += len(done.whole)
         setting = {"clients": clients, "rounds": ROUNDS, "body_bytes": len(request)}
-        say(f"{name}requests_per_s", quantile(rates[found.through], 0.5), "1/s", served, **setting)
-        say(f"{name}direct_requests_per_s", quantile(rates[found.direct], 0.5), "1/s", served, **setting)
-        say(f"{name}added_p50_ms", quantile(middles[found.through], 0.5) - quantile(middles[found.direct], 0.5), "ms", served, **setting)
+        say(f"{name}requests_per_s", median(rates[found.through]), "1/s", served, **setting)
+        say(f"{name}direct_requests_per_s", median(rates[found.direct]), "1/s", served, **setting)
+        say(f"{name}added_p50_ms", median(middles[found.through]) - median(middles[found.direct]), "ms", served, **setting)
         say(f"{name}cpu_ms_per_request", cpu_s * 1_000 / served, "ms", served, **setting)
 
 
 def first_token(found: Rig) -> None:
     """Streams as a model makes them, 64 at once: how much later the first event comes."""
-    waits = {port: load(found, port, SLOW, 64, SLOW_SECONDS).first for port in (found.direct, found.through)}
+    waits = {ports: load(found, ports, SLOW, 64, SLOW_S, SPREAD_S).first for ports in (found.direct, found.through)}
     for part, name in ((0.5, "p50"), (0.99, "p99")):
         added = (quantile(waits[found.through], part) - quantile(waits[found.direct], part)) * 1_000
         say(f"first_token_added_{name}_ms", added, "ms", len(waits[found.through]), clients=64, chunks=50, gap_ms=10)

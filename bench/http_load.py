@@ -5,6 +5,7 @@ Figures are per request, in seconds: until the first byte of the answer's body, 
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 STOP_S: Final = 30.0
@@ -70,11 +71,15 @@ class Connection(asyncio.Protocol):
             self.over.set_result(None)
 
 
-async def run(port: int, request: bytes, clients: int, seconds: float) -> Load:
-    """`clients` connections for `seconds`; none may have failed."""
+async def run(ports: Sequence[int], request: bytes, clients: int, seconds: float, spread_s: float = 0.0) -> Load:
+    """`clients` connections, taking turns over the ports, for `seconds`; they begin over `spread_s`. None may have failed."""
     loop = asyncio.get_running_loop()
     load = Load(time.perf_counter() + seconds)
-    pairs = [await loop.create_connection(lambda: Connection(load, request), "127.0.0.1", port) for _ in range(clients)]
+    pairs = []
+    for number in range(clients):
+        pairs.append(await loop.create_connection(lambda: Connection(load, request), "127.0.0.1", ports[number % len(ports)]))
+        if spread_s:
+            await asyncio.sleep(spread_s / clients)
     async with asyncio.timeout(seconds + STOP_S):
         await asyncio.gather(*(connection.over for _, connection in pairs))
     assert load.failed == 0, f"{load.failed} of {len(load.whole)} requests failed"
