@@ -2,7 +2,8 @@
 
 A whole cluster with a cheap backend deployed as a model of two replicas, and the load in this process, in a closed loop; direct and
 through take turns, so that a noisy moment hits both. A stream has 50 chunks, written one by one without a pause, but for
-`first_token_added_p99_ms`, where they come as a model makes them.
+`first_token_added_p99_ms`, where they come as a model makes them. BACKEND=example takes the example server instead, which
+costs more itself (its streams come without a pause).
 """
 
 import asyncio
@@ -29,6 +30,11 @@ SLOW_S = 4.0 if QUICK else 15.0
 SPREAD_S = 0.5
 MEMORY_REQUESTS = 20_000 if QUICK else 1_000_000
 START_S = 30.0
+BACKEND = os.environ.get("BACKEND", "cheap")
+BACKENDS = {
+    "cheap": (str(Path(__file__).with_name("model_backend.py")), "{port}"),
+    "example": (str(Path(__file__).parent.parent / "examples" / "model_server.py"), "--port", "{port}", "--model", "m"),
+}
 STEADY_S = 1.5
 TALK = b'"messages":[{"role":"user","content":"' + b"Tell me about it. " * 20 + b'"}]'
 PLAIN = b'{"model":"m",' + TALK + b"}"
@@ -49,9 +55,7 @@ class Rig(NamedTuple):
 def rig() -> Iterator[Rig]:
     """A whole cluster with the backend deployed as a model of two replicas, ended with the block."""
     with running(nodes=1) as cluster:
-        backend = Path(__file__).with_name("model_backend.py")
-        deployment = {"name": "m", "replicas": 2, "command": [sys.executable, str(backend), "{port}"]}
-        asyncio.run(deploy(cluster, deployment))
+        asyncio.run(deploy(cluster, {"name": "m", "replicas": 2, "command": [sys.executable, *BACKENDS[BACKEND]]}))
         replicas = asyncio.run(ready(cluster))
         gateway = next(process for name, process in cluster.processes.items() if name.startswith("gateway"))
         yield Rig(tuple(replicas), (int(cluster.url.rsplit(":", 1)[1]),), gateway.pid, cluster.key)
@@ -99,7 +103,7 @@ def measure(found: Rig, name: str, request: bytes) -> None:
                 if ports == found.through:
                     cpu_s += cpu_of(found.gateway, children=False) - before
                     served += len(done.whole)
-        setting = {"clients": clients, "rounds": ROUNDS, "body_bytes": len(request)}
+        setting = {"clients": clients, "rounds": ROUNDS, "body_bytes": len(request), "backend": BACKEND}
         say(f"{name}requests_per_s", median(rates[found.through]), "1/s", served, **setting)
         say(f"{name}direct_requests_per_s", median(rates[found.direct]), "1/s", served, **setting)
         say(f"{name}added_p50_ms", median(middles[found.through]) - median(middles[found.direct]), "ms", served, **setting)

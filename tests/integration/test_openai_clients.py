@@ -22,7 +22,7 @@ from tests.tidy import ROOT
 
 OLD: Final = "openai==0.28.0"
 OLD_HOME: Final = ROOT / ".venv" / "openai-0.28"
-INSTALL_S: Final = 150
+INSTALL_S: Final = 120
 RUN_S: Final = 60
 
 
@@ -34,13 +34,22 @@ def old_python() -> Path:
     with OLD_HOME.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.exists():
-            venv.create(OLD_HOME, with_pip=True, clear=True)
-            line = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", OLD]
-            done = subprocess.run(line, capture_output=True, text=True, timeout=INSTALL_S)
-            if done.returncode:
-                pytest.skip(f"{OLD} cannot be installed here (is there a package index?): {done.stderr.strip().splitlines()[-1:]}")
+            problem = _install(python)
+            if problem:
+                pytest.skip(f"{OLD} cannot be installed here (is there a package index?): {problem}")
             ready.touch()
     return python
+
+
+def _install(python: Path) -> str:
+    """What went wrong, or nothing."""
+    venv.create(OLD_HOME, with_pip=True, clear=True)
+    line = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1", OLD]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=INSTALL_S)
+    except subprocess.TimeoutExpired:
+        return f"pip was not done after {INSTALL_S} s"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no word of it"])[-1]
 
 
 @asynccontextmanager
