@@ -41,7 +41,7 @@ class Node:
         self.now_ns = T
         if leased:
             self.lease()
-            assert self.did() == [a.ExtendLease(T + 13 * S)]
+            assert self.did() == [a.ReplaceLease(T + 13 * S)]
 
     def see(self, *seen: o.Observation) -> list[a.Action]:
         for one in seen:

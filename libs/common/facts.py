@@ -101,7 +101,7 @@ class ClusterConfigured(Fact, frozen=True, tag="cluster.configured"):
 class LeaseExtended(Fact, frozen=True, tag="lease.extended"):
     """A planned stop: every living node may go on for `duration_ms` after this commit without hearing from anyone.
 
-    0: a later term has waited as long by its own clock, so no node holds such a lease any more.
+    0: a later term has waited as long by its own clock, or every node has taken a lease of that term: no node holds such a lease any more.
     """
 
     duration_ms: int

@@ -74,6 +74,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     # The last lease that this agent was granted: when the heartbeat was sent that it answered, and how long it took to come.
     lease_sent_ns: int = 0
     lease_took_ns: int = 0
+    # Of which term the lease in this node's lease file is, as far as this process knows; 0 when it wrote none.
+    lease_epoch: int = 0
 
 
 class Lease(msgspec.Struct, frozen=True):

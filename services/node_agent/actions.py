@@ -13,7 +13,13 @@ from services.node_agent.observations import Mark
 
 
 class ExtendLease(msgspec.Struct, frozen=True):
-    """Write the deadline (boot clock) where every supervisor reads it."""
+    """Write the deadline (boot clock) where every supervisor reads it, unless a later one is there."""
+
+    deadline_ns: int
+
+
+class ReplaceLease(msgspec.Struct, frozen=True):
+    """The same of a newer term's first lease: whatever is there, a planned stop's long lease before all, is over."""
 
     deadline_ns: int
 
@@ -75,4 +81,6 @@ class BeginAgain(msgspec.Struct, frozen=True):
     reason: str
 
 
-Action = ExtendLease | StartJob | StopJob | KillJob | CheckRelease | ProbeReplica | ForgetJob | Record | AskDesired | BeginAgain
+Action = (
+    ExtendLease | ReplaceLease | StartJob | StopJob | KillJob | CheckRelease | ProbeReplica | ForgetJob | Record | AskDesired | BeginAgain
+)

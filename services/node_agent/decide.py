@@ -73,10 +73,12 @@ def _due(state: State, now_ns: int) -> list[str]:
 
 
 def _write_lease(state: State) -> list[a.Action]:
-    if state.lease_deadline_ns <= state.lease_written_ns:
+    """A heartbeat names `lease_written_epoch`: the service carries this out first, and before it sends anything."""
+    deadline_ns, newer = state.lease_deadline_ns, state.lease_epoch > state.lease_written_epoch
+    if not newer and deadline_ns <= state.lease_written_ns:
         return []
-    state.lease_written_ns = state.lease_deadline_ns
-    return [a.ExtendLease(state.lease_deadline_ns)]
+    state.lease_written_ns, state.lease_written_epoch = deadline_ns, state.lease_epoch
+    return [a.ReplaceLease(deadline_ns) if newer else a.ExtendLease(deadline_ns)]
 
 
 def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Action]:

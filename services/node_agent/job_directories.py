@@ -128,6 +128,12 @@ class JobDirectories:
         if self.guard is None:
             self._guard()
 
+    def replace_lease(self, deadline_ns: int) -> None:
+        self.lease.replace(deadline_ns)
+        if self.guard is not None:
+            self.guard.cancel()
+        self._guard()
+
     def _guard(self) -> None:
         """Come back shortly before the lease ends, as it is then known; at that moment nothing may be left to a supervisor."""
         left_ns = self.lease.deadline_ns() - OVERRULE_NS - boottime_ns()

@@ -222,6 +222,8 @@ class Agent:
         match action:
             case a.ExtendLease(deadline_ns):
                 self.jobs.extend_lease(deadline_ns)
+            case a.ReplaceLease(deadline_ns):
+                self.jobs.replace_lease(deadline_ns)
             case a.StartJob(order):
                 self._spawn(self._launch(order))
             case a.StopJob(ref, signal, grace_ms):
@@ -353,7 +355,8 @@ class Agent:
     async def _beat(self, sent_ns: int) -> None:
         incarnation = self.state.incarnation
         roster_nodes = self.peers.size if self.peers is not None else 0
-        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state), roster_nodes, *self.granted)
+        held = (*self.granted, self.state.lease_written_epoch)
+        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state), roster_nodes, *held)
         try:
             answer = await self.bus.request(
                 subjects.heartbeat(self.node_id), _encode(beat), timeout_s=self.heartbeat_ms / 1000 * ANSWER_PART

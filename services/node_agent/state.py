@@ -87,7 +87,9 @@ class State(msgspec.Struct, kw_only=True):
     node_id: NodeId
     incarnation: int
     epoch: int = 0
+    lease_epoch: int = 0
     lease_deadline_ns: int = 0
+    lease_written_epoch: int = 0
     lease_written_ns: int = 0
     lease_digest: str = ""
     desired_seq: int = 0
@@ -108,7 +110,8 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
     state = State(node_id=node_id, incarnation=incarnation)
     if before is not None:
         state.epoch, state.over = before.epoch, before.over
-        state.lease_deadline_ns, state.lease_written_ns = before.lease_deadline_ns, before.lease_written_ns
+        state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
+        state.lease_written_epoch, state.lease_written_ns = before.lease_written_epoch, before.lease_written_ns
     for found in adopted:
         key = key_of(found.ref)
         attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus)
@@ -237,7 +240,9 @@ def _stop(state: State, key: str, attempt: Attempt, wish: Stop) -> None:
 
 
 def _lease_came(state: State, lease: Lease, sent_boot_ns: int, now_ns: int) -> None:
-    """The lease counts from when we sent; an older answer never shortens it."""
+    """The lease counts from when we sent. An older answer never shortens it, but a newer term's replaces it: a process that begins
+    knows of no term, so the file's deadline stays until its first lease.
+    """
     state.epoch = lease.epoch
     if lease.verdict == "lost":
         state.lost = True
@@ -245,8 +250,8 @@ def _lease_came(state: State, lease: Lease, sent_boot_ns: int, now_ns: int) -> N
     if lease.verdict != "ok" or state.lost:
         return
     deadline_ns = sent_boot_ns + lease.lease_ms * MS
-    if lease.lease_ms > 0 and deadline_ns > state.lease_deadline_ns:
-        state.lease_deadline_ns = deadline_ns
+    if lease.lease_ms > 0 and (lease.epoch > state.lease_epoch or deadline_ns > state.lease_deadline_ns):
+        state.lease_epoch, state.lease_deadline_ns = lease.epoch, deadline_ns
         state.touched.update((key, None) for key, attempt in state.attempts.items() if attempt.phase == WAITING)
     if lease.seq < state.acked_seq:
         return  # older than what we have said since

@@ -104,6 +104,10 @@ class JobSupervisors(Protocol):
         """For all supervisors at once (boot clock); never back."""
         ...
 
+    def replace_lease(self, deadline_ns: int) -> None:
+        """The same, back too."""
+        ...
+
 
 class Memory(Protocol):
     """The incarnation, over restarts."""

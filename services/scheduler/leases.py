@@ -18,11 +18,14 @@ QUIET_BEATS: Final = 3
 
 
 class Leases:
-    """`floor` is the earliest time up to which every node must be assumed to hold a lease."""
+    """Up to `floor` every node must be assumed to hold a lease; up to `extension_over` one that is not in `taken`, which are the nodes
+    that have put a lease of this term into their lease file, in place of the long one of a planned stop.
+    """
 
     def __init__(self) -> None:
         self.floor = 0
         self.extension_over = 0
+        self.taken: dict[NodeId, None] = {}
         self.granted: dict[NodeId, int] = {}
         self.heard: dict[NodeId, int] = {}
         self.watched: dict[NodeId, int] = {}
@@ -36,12 +39,17 @@ class Leases:
         a leader of the last term. After a planned stop that answer was a long lease; when it was given is not known, for no
         two machines' clocks can be compared.
         """
-        self.floor = now + (max(cluster.timing.lease_ms, cluster.extension_ms) + cluster.timing.term_ms) * MS
-        self.extension_over = self.floor
+        self.floor = now + (cluster.timing.lease_ms + cluster.timing.term_ms) * MS
+        self.extension_over = max(self.floor, now + (cluster.extension_ms + cluster.timing.term_ms) * MS)
+        self.taken.clear()
         self.ticked = self.listening_since = now
 
-    def hear(self, node_id: NodeId, now: int) -> None:
+    def hear(self, cluster: Cluster, node_id: NodeId, now: int, taken: bool) -> None:
+        """`taken`: the heartbeat names a lease of this term. Supervisors see that a moment later: the count begins again."""
         self.heard[node_id] = now
+        if taken and node_id not in self.taken:
+            self.taken[node_id] = None
+            self.granted[node_id] = max(self.granted.get(node_id, 0), now + cluster.timing.lease_ms * MS)
 
     def grant(self, cluster: Cluster, node_id: NodeId, now: int) -> int:
         """Promise a lease, counted here from now; returns its length in milliseconds."""
@@ -50,7 +58,9 @@ class Leases:
 
     def extension_is_over(self, cluster: Cluster, now: int) -> bool:
         """Whether the long lease of a planned stop before this term can be held by nobody any more."""
-        return cluster.extension_ms > 0 and now > self.extension_over
+        if not cluster.extension_ms:
+            return False
+        return now > self.extension_over or all(node.node_id in self.taken for node in cluster.nodes.values() if node.usable)
 
     def silent(self, cluster: Cluster, now: int) -> list[tuple[NodeId, int]]:
         """(node, incarnation) of the usable nodes whose last possible lease ended more than a margin ago."""
@@ -61,7 +71,7 @@ class Leases:
         return [
             (node.node_id, node.incarnation)
             for node in cluster.nodes.values()
-            if node.usable and max(self.floor, self.granted.get(node.node_id, 0)) + margin < now
+            if node.usable and self._held_until(node.node_id) + margin < now
         ]
 
     def quiet(self, cluster: Cluster, now: int) -> list[NodeId]:
@@ -73,6 +83,10 @@ class Leases:
 
     def _last_sign(self, node_id: NodeId) -> int:
         return max(self.listening_since, self.heard.get(node_id, 0), self.noticed.get(node_id, 0))
+
+    def _held_until(self, node_id: NodeId) -> int:
+        """The latest end of a lease that the node may hold."""
+        return max(self.floor, 0 if node_id in self.taken else self.extension_over, self.granted.get(node_id, 0))
 
     def _watch(self, cluster: Cluster, now: int) -> None:
         """The silence of a node that is new, came back or began again counts from now on: it may not have heard of it yet."""

@@ -246,7 +246,7 @@ class Scheduler:
         ahead = self.state.cluster.nodes[beat.node_id]
         if beat.incarnation < node.incarnation or beat.incarnation <= max(node.lost, ahead.lost):
             return self._lease(beat, "lost", 0)
-        self.leases.hear(beat.node_id, now)
+        self.leases.hear(self.acked, beat.node_id, now, beat.lease_epoch == self.state.epoch)
         self.renewals.hear(self.acked, beat, now)
         usable = node.usable and ahead.usable and self.may_grant(now)
         return self._lease(beat, "ok", self._grant(beat, now) if usable else 0)

@@ -22,7 +22,8 @@ async def test_a_stopped_supervisor_does_not_keep_its_job_alive_beyond_the_lease
     await jobs.start(seen.append)
     try:
         deadline_ns = boottime_ns() + LEASE_NS
-        jobs.extend_lease(deadline_ns)
+        jobs.extend_lease(deadline_ns + 600_000_000_000)
+        jobs.replace_lease(deadline_ns)
         env = {"PATH": os.environ["PATH"]}
         command = ("/bin/sh", "-c", "sleep 60")
         ref = AttemptRef(JobId("j"), 1)

@@ -9,6 +9,7 @@ import pytest
 from supervision_world import NS_PER_S, PATIENT, World, gone, kill, world_at
 
 from services.node_agent.supervision import lease
+from services.node_agent.supervision.ending import MAX_SLEEP_NS, Ending
 from services.node_agent.supervision.lease import Lease, boottime_ns
 from services.node_agent.supervision.supervisors import Key
 
@@ -100,6 +101,27 @@ def test_a_lease_never_goes_back(tmp_path: Path) -> None:
     made.extend(7)
     made.extend(5)
     assert made.deadline_ns() == 7 == lease.map_deadline(made.path)[0]
+
+
+def test_a_lease_that_is_replaced_goes_back_for_all_who_have_it_mapped(tmp_path: Path) -> None:
+    made = Lease(str(tmp_path / "lease"))
+    made.extend(7)
+    mapped = lease.map_deadline(made.path)
+    made.replace(5)
+    assert made.deadline_ns() == 5 == mapped[0]
+
+
+def test_a_supervisor_that_sleeps_towards_a_far_deadline_looks_again_within_a_second() -> None:
+    mapped = memoryview(bytearray((600 * NS_PER_S).to_bytes(8, "little"))).cast("Q")
+    assert Ending(1, mapped).sleep_ns(0) == MAX_SLEEP_NS <= NS_PER_S
+
+
+async def test_a_job_under_a_long_lease_ends_with_the_shorter_one_that_replaced_it(world: World) -> None:
+    made = short_lease(world, 600.0)
+    key = await job_under(world, made, "echo ready; sleep 60")
+    made.replace(boottime_ns() + int(3.5 * NS_PER_S))
+    assert (await world.told(key, "exited"))["reason"] == "lease_expired"
+    assert boottime_ns() < made.deadline_ns()
 
 
 def test_a_lease_outlives_its_agent_and_not_its_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

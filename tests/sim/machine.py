@@ -24,6 +24,7 @@ TERM_BEFORE_S: Final = 2.0
 KILL_BEFORE_S: Final = 0.5
 DIES_IN_S: Final = 0.02
 PROBE_S: Final = 0.002
+SLEEP_MAX_S: Final = 1.0
 GPU_MEMORY: Final = 80 << 30
 
 
@@ -129,12 +130,12 @@ class Supervised:
         self.machine.ended(self.ref, msgspec.structs.replace(end, run_ms=-(-ran_ns // 1_000_000)))
 
     def _watch_lease(self) -> None:
-        """Look again at each deadline; there is nobody else to do it."""
+        """Look again at each deadline, and once in a second, for it may be sooner now; there is nobody else to do it."""
         left_s = self.machine.lease_left_s()
         if left_s <= TERM_BEFORE_S:
             self.stop(15, max(0.0, left_s - KILL_BEFORE_S - DIES_IN_S), "lease_expired")
         else:
-            self.lease_timer = self.machine.later(left_s - TERM_BEFORE_S, self._watch_lease)
+            self.lease_timer = self.machine.later(min(SLEEP_MAX_S, left_s - TERM_BEFORE_S), self._watch_lease)
 
     def _later(self, delay_s: float, act: Callable[[], None]) -> None:
         self.timers.append(self.machine.later(delay_s, act))

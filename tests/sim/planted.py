@@ -32,6 +32,7 @@ from services.scheduler.service import Scheduler
 from tests.sim.log import SimStream
 from tests.sim.machine import Machine
 from tests.sim.slot import Slot
+from tests.sim.supervisors import SimSupervisors
 from tests.sim.watchdog import Watchdog
 from tests.sim.world import World
 
@@ -223,3 +224,8 @@ def a_time_limit_is_counted_between_two_wall_clocks(patch: pytest.MonkeyPatch) -
         return own(self, now_ns)
 
     patch.setattr(Scheduler, "decide", by_wall)
+
+
+def a_long_lease_is_said_to_be_over_and_is_not(patch: pytest.MonkeyPatch) -> None:
+    """An agent names the next term's lease, and leaves the longer one of a planned stop in its file."""
+    patch.setattr(SimSupervisors, "replace_lease", SimSupervisors.extend_lease)

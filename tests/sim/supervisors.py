@@ -85,6 +85,10 @@ class SimSupervisors:
         self.process.check()
         self.machine.lease_ns = max(self.machine.lease_ns, deadline_ns)
 
+    def replace_lease(self, deadline_ns: int) -> None:
+        self.process.check()
+        self.machine.lease_ns = deadline_ns
+
     def exited(self, ref: AttemptRef, end: Exit) -> None:
         """Once per attempt and agent process, after its start."""
         if end.executed:

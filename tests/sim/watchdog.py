@@ -52,6 +52,6 @@ class Watchdog:
 
     async def _on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
-        self.leases.hear(beat.node_id, self.clock.boot_ns())
+        self.leases.hear(self.cluster, beat.node_id, self.clock.boot_ns(), True)
         self.leases.grant(self.cluster, beat.node_id, self.clock.boot_ns())
         return None

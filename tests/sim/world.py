@@ -317,11 +317,14 @@ class World:
                 self._power_cut(blow)
 
     def _planned_stop(self, blow: Blow) -> None:
-        """The leader stops as it should, and one agent dies as soon as it has its long lease: its jobs outlive the next term's patience."""
+        """The leader stops as it should, and one agent, if any is named, dies as soon as it has its long lease: its jobs outlive the
+        next term's patience.
+        """
         for name, _ in self.leading():
             self.slots[name].stop.set()
             self.slots[name].held_until = self.loop.now + blow.length_s
-        self.loop.call_later(HEARD_OF_STOP_S, self.slots[f"agent-{blow.target}"].strike, OUTLIVED_S)
+        if blow.target:
+            self.loop.call_later(HEARD_OF_STOP_S, self.slots[f"agent-{blow.target}"].strike, OUTLIVED_S)
 
     def _second_scheduler(self, blow: Blow) -> None:
         """The leader is paused past its term, so that the standby takes over, and then wakes up as if nothing had been."""

@@ -26,13 +26,13 @@ class Term:
         self.now = 0
         self.leases.begin(self.cluster, 0)
 
-    def run(self, until: int, *heard: NodeId) -> list[NodeId]:
-        """The nodes that were called silent on the way, each once."""
+    def run(self, until: int, *heard: NodeId, taken: bool = False) -> list[NodeId]:
+        """The nodes that were called silent on the way, each once. `taken`: the heartbeats name a lease of this term."""
         found: dict[NodeId, None] = {}
         while self.now < until:
             self.now += STEP
             for node_id in heard:
-                self.leases.hear(node_id, self.now)
+                self.leases.hear(self.cluster, node_id, self.now, taken)
                 self.leases.grant(self.cluster, node_id, self.now)
             for node_id, _ in self.leases.silent(self.cluster, self.now):
                 found[node_id] = None
@@ -80,6 +80,37 @@ def test_a_planned_stop_holds_until_its_long_lease_and_a_margin_have_passed() ->
     assert term.run(100_000 * MS + MARGIN - STEP, A, B) == []
     assert term.run(100_000 * MS + TERM + 2 * MARGIN, A, B) == [C]
     assert term.leases.extension_is_over(state, term.now)
+
+
+def test_a_node_that_has_taken_a_lease_of_this_term_is_silent_as_ever_after_a_planned_stop() -> None:
+    state = cluster()
+    tell(state, f.LeaseExtended(duration_ms=600_000))
+    term = Term(state)
+    assert term.run(30_000 * MS, A, B) == []
+    assert term.run(40_000 * MS, B, C, taken=True) == []
+    assert not term.leases.extension_is_over(state, term.now)
+    assert term.run(40_000 * MS + LEASE + MARGIN, A, B) == []
+    assert term.run(40_000 * MS + LEASE + MARGIN + 3 * STEP, A, B) == [C]
+
+
+def test_a_node_whose_long_lease_was_replaced_is_counted_from_when_it_said_so() -> None:
+    state = cluster()
+    tell(state, f.LeaseExtended(duration_ms=600_000))
+    term = Term(state)
+    term.run(60_000 * MS, A, B)
+    term.leases.hear(state, C, term.now, True)
+    assert term.run(60_000 * MS + LEASE + MARGIN, A, B) == []
+    assert term.run(60_000 * MS + LEASE + MARGIN + 2 * STEP, A, B) == [C]
+
+
+def test_a_planned_stop_is_over_when_every_node_has_taken_a_lease_of_the_next_term() -> None:
+    state = cluster()
+    tell(state, f.LeaseExtended(duration_ms=600_000))
+    term = Term(state)
+    term.run(5_000 * MS, A, B, C, taken=True)
+    assert term.leases.extension_is_over(state, term.now)
+    term.leases.begin(state, term.now)
+    assert not term.leases.extension_is_over(state, term.now)
 
 
 def test_a_lost_node_is_not_called_silent_again() -> None:

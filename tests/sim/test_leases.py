@@ -1,0 +1,51 @@
+"""After a planned stop nodes are lost as ever, once they have said that their long lease is over: a check that something *does* happen."""
+
+import pytest
+
+from libs.common import facts as f
+from tests.sim import planted
+from tests.sim.checkers import ALL
+from tests.sim.checkers.checker import Checker
+from tests.sim.faults import AGENT_DEAD, LEASE_MS, PLANNED, POWER_CUT, Blow, Plan
+from tests.sim.weather import Rates
+from tests.sim.world import SETTINGS, Result, simulate
+
+SEEDS = range(8)
+NODES = (2, 2, 4, 2)
+STOP_S = 5.0
+DIES_S = 9.0
+# From the death: the next term's beginning is a moment before, and the silence is looked at ten times in a second.
+SOON_S = (LEASE_MS + SETTINGS.margin_ms) / 1e3 + 3.0
+
+
+def ran(seed: int, blow: Blow, *more: type[Checker]) -> Result:
+    """A planned stop and what comes after it, and no other fault."""
+    blows = (Blow(STOP_S, PLANNED, "", 0.05), blow)
+    return simulate(Plan(seed, Rates(), blows, blow.at_s + blow.length_s, 0.0, NODES), (*ALL, *more))
+
+
+class LostSoon(Checker):
+    """The node that died is recorded as lost in time, although the long lease of the stop would still hold."""
+
+    lost_s = 0.0
+
+    def after(self, cluster: object, fact: object, stamp: object, commit: object, change: object) -> None:
+        if isinstance(fact, f.NodeLost):
+            self.lost_s = self.world.loop.now
+
+    def finished(self) -> None:
+        if not DIES_S < self.lost_s < DIES_S + SOON_S:
+            self.fail(f"the node that died at {DIES_S} s was lost at {self.lost_s} s")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_that_dies_after_a_planned_stop_is_lost_in_time(seed: int) -> None:
+    assert STOP_S + SETTINGS.stop_lease_ms / 1e3 > DIES_S + SOON_S
+    assert ran(seed, Blow(DIES_S, POWER_CUT, "n3", 25.0), LostSoon).found is None
+
+
+def test_a_lease_that_is_said_to_be_over_and_is_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.a_long_lease_is_said_to_be_over_and_is_not(monkeypatch)
+    dead = Blow(DIES_S, AGENT_DEAD, "agent-n3", 25.0)
+    found = [result.found for result in (ran(seed, dead) for seed in SEEDS) if result.found]
+    assert {each.checker for each in found} == {"lost_only_after_a_lease"}
