@@ -39,9 +39,13 @@ def ref(name: str, attempt: int = 1) -> AttemptRef:
     return AttemptRef(JobId(name), attempt)
 
 
-def registered(name: str, *uuids: str, incarnation: int = 1, attempts: tuple[AttemptRef, ...] = ()) -> f.NodeRegistered:
+def registered(
+    name: str, *uuids: str, incarnation: int = 1, attempts: tuple[AttemptRef, ...] = (), directory: str = ""
+) -> f.NodeRegistered:
     gpus = tuple(gpu(uuid, index) for index, uuid in enumerate(uuids))
-    return f.NodeRegistered(node_id=NodeId(name), incarnation=incarnation, address="10.0.0.1", gpus=gpus, attempts=attempts)
+    return f.NodeRegistered(
+        node_id=NodeId(name), incarnation=incarnation, address="10.0.0.1", gpus=gpus, attempts=attempts, directory=directory
+    )
 
 
 def submitted(name: str, **spec: object) -> f.JobSubmitted:

@@ -17,12 +17,15 @@ ENDED_JOBS_KEPT: Final = 10_000
 
 
 class MemberView(msgspec.Struct):
-    """One node's part of the current attempt."""
+    """One node's part of the current attempt. `accounted` is the last incarnation that accounted for it, at first the one that it
+    was placed on; 0 of an ended job.
+    """
 
     node_id: NodeId
     incarnation: int
     rank: int
     gpus: tuple[GpuHold, ...]
+    accounted: int
     state: str = job_life.PLACED
     exit_code: int | None = None
     signal: int = 0
@@ -128,7 +131,8 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 class Node(msgspec.Struct):
     """A machine. `members` are the jobs whose current attempt has a member here. It is lost while `lost` (the highest
-    incarnation declared lost) is not below `returned`, whatever came in which order.
+    incarnation declared lost) is not below `returned`, whatever came in which order. `replaced` are the incarnations that an agent with
+    another state directory replaced, in order, until they are declared lost: what they started may be alive, unknown to the agent.
     """
 
     node_id: NodeId
@@ -143,6 +147,8 @@ class Node(msgspec.Struct):
     registered_ns: int = 0
     peer_address: str = ""
     peer_key: str = ""
+    directory: str = ""
+    replaced: list[int] = []
     reason: str = ""
     gpus: list[GpuId] = []
     accounted: dict[str, AttemptRef] = {}

@@ -174,6 +174,9 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     """An agent began. `attempts` are all that it still accounts for: what is not named has nothing alive on this node.
 
     `peer_address` ("ip:port") and `peer_key` (a public nkey) are how other agents ask it; empty when it cannot be asked.
+    `directory` names the agent's state directory, at random, for ever. Another one than the last knows nothing of what the agent before it
+    started: its attempts stay until the scheduler says NodeLost of that incarnation. Empty, as all records before this field: the same
+    directory as before.
     """
 
     node_id: NodeId
@@ -186,6 +189,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     simulated: bool = False
     peer_address: str = ""
     peer_key: str = ""
+    directory: str = ""
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):

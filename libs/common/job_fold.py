@@ -64,7 +64,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     job.state = job_life.PLACED
     job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
     cluster.port_last = fact.port or cluster.port_last
-    job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus) for m in fact.members}
+    job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus, m.incarnation) for m in fact.members}
     tenant_of(cluster, job.tenant).waiting -= 1
     for member in job.members.values():
         ledger.hold(cluster, job, member)
@@ -187,10 +187,10 @@ def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
     """Mark the member lost when its node was lost, or came back without it; whichever fact came first, the end is the same.
 
     A loss takes a member that was over too, for its JobReleased may have crossed the NodeLost; coming back without a
-    member that was over is no loss.
+    member that was over is no loss. Nor is coming back from another state directory: that says nothing of the member.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
-    gone = member.incarnation < node.incarnation and attempt_key(job.job_id, job.attempt) not in node.accounted
+    gone = member.accounted < node.incarnation and member.accounted not in node.replaced
     if member.incarnation <= node.lost or (gone and member.state not in job_life.MEMBER_OVER):
         return lose_member(cluster, job, member)
     return False
@@ -219,10 +219,12 @@ def _current(cluster: Cluster, job_id: JobId, attempt: int) -> Job | None:
 
 
 def _member_spoke(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId, event: str) -> Job | None:
-    """Move the member along its table; None when the attempt is not current or the table has no such row."""
+    """Move the member along its table; None when the attempt is not current, the table has no such row, or the agent that speaks
+    knows nothing of the member, for it replaced the one that did.
+    """
     job = _current(cluster, job_id, attempt)
     member = job.members.get(node_id) if job is not None else None
-    if member is None:
+    if member is None or member.accounted in cluster.nodes[node_id].replaced:
         return None
     after = job_life.MEMBER_LIFE.get((member.state, event))
     if after is None:
@@ -243,6 +245,7 @@ def _leave_nodes(cluster: Cluster, job: Job) -> None:
     for member in job.members.values():
         ledger.release(cluster, job, member)
         cluster.nodes[member.node_id].members.pop(job.job_id, None)
+        member.accounted = 0
 
 
 def _forget_attempt(cluster: Cluster, job: Job) -> None:

@@ -17,13 +17,19 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         return NOTHING
     if node is None:
         node = cluster.nodes[fact.node_id] = Node(fact.node_id, "")
-    node.incarnation = fact.incarnation
+    elif _elsewhere(node, fact) and node.incarnation > node.lost:
+        node.replaced.append(node.incarnation)
+    node.incarnation, node.directory = fact.incarnation, fact.directory
     node.address, node.boot_id, node.version = fact.address, fact.boot_id, fact.version
     node.simulated, node.registered_ns = fact.simulated, stamp.at_ns
     node.peer_address, node.peer_key = fact.peer_address, fact.peer_key
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     robbed = _take_inventory(cluster, node, fact)
-    _follow_devices(cluster, node, "node.registered")
+    if node.replaced:
+        node.state = node_life.NODE_LIFE.get((node.state, "node.replaced"), node.state)
+    else:
+        _follow_devices(cluster, node, "node.registered")
+    _account(cluster, node)
     return _lose_members(cluster, node, (fact.node_id, *robbed))
 
 
@@ -32,6 +38,7 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     if node is None or not node.lost < fact.incarnation <= node.incarnation:
         return NOTHING
     node.lost = fact.incarnation
+    node.replaced = [each for each in node.replaced if each > node.lost]
     node.reason = fact.reason
     if node.returned <= node.lost:
         node.state = node_life.NODE_LIFE.get((node.state, "node.lost"), node.state)
@@ -44,7 +51,8 @@ def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
         return NOTHING
     node.returned = fact.incarnation
     node.reason = ""
-    _follow_devices(cluster, node, "node.returned")
+    if not node.replaced:  # one that was replaced meanwhile stays unreachable
+        _follow_devices(cluster, node, "node.returned")
     return Change((), (fact.node_id,))
 
 
@@ -67,6 +75,17 @@ def gpu_recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Chang
     view.health, view.reason, view.detail = gpu_life.HEALTHY, "", ""
     _follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.recovered")
     return Change((), (fact.node_id,))
+
+
+def _elsewhere(node: Node, fact: f.NodeRegistered) -> bool:
+    """Whether another state directory speaks, which cannot know what the last one had begun."""
+    return bool(fact.directory) and node.directory not in ("", fact.directory)
+
+
+def _account(cluster: Cluster, node: Node) -> None:
+    for job_id, attempt in node.members.items():
+        if attempt_key(job_id, attempt) in node.accounted:
+            cluster.jobs[job_id].members[node.node_id].accounted = node.incarnation
 
 
 def _follow_devices(cluster: Cluster, node: Node, event: str) -> None:

@@ -2,7 +2,8 @@
 
 Pure. docs/node-life.md is generated from it. A node that was lost and registers again stays unreachable: it comes
 back only by the scheduler's NodeReturned, once everything that it still accounts for is released. `:hurt` = one of
-its devices is not healthy now.
+its devices is not healthy now. `node.replaced` = registered from another state directory: as good as lost, until the
+scheduler says so of the incarnation before.
 """
 
 from typing import Final
@@ -17,6 +18,7 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     (HEALTHY, "node.registered"): HEALTHY,
     (HEALTHY, "node.registered:hurt"): DEGRADED,
     (HEALTHY, "gpu.faulted:hurt"): DEGRADED,
+    (HEALTHY, "node.replaced"): UNREACHABLE,
     (HEALTHY, "node.lost"): UNREACHABLE,
     (DEGRADED, "node.registered"): HEALTHY,
     (DEGRADED, "node.registered:hurt"): DEGRADED,
@@ -25,6 +27,7 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     (DEGRADED, "gpu.recovered:hurt"): DEGRADED,
     (DEGRADED, "gpu.moved"): HEALTHY,
     (DEGRADED, "gpu.moved:hurt"): DEGRADED,
+    (DEGRADED, "node.replaced"): UNREACHABLE,
     (DEGRADED, "node.lost"): UNREACHABLE,
     (UNREACHABLE, "node.registered"): UNREACHABLE,
     (UNREACHABLE, "node.registered:hurt"): UNREACHABLE,

@@ -14,7 +14,7 @@ from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
 
 # 2: the attempts that are not charged yet.
-SNAPSHOT_VERSION: Final = 2
+SNAPSHOT_VERSION: Final = 3
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -16,6 +16,7 @@ Life = dict[tuple[str, str], str]
 FOLLOWS: Final = {
     "members.started": "follows: no member waits to start any more",
     "members.ended": "follows: no member runs any more",
+    "node.replaced": "follows: an agent with another state directory registered",
     "gpu.moved": "follows: another node reports one of its devices now",
 }
 BY_THE_TABLES: Final = (

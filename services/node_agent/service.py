@@ -181,6 +181,7 @@ class Agent:
             boot_id=self.machine.boot_id,
             version=self.machine.version,
             simulated=self.driver.simulated,
+            directory=await self.memory.directory(),
             peer_address=self.peers.channel.address if self.peers is not None else "",
             peer_key=self.peers.signer.public if self.peers is not None else "",
         )

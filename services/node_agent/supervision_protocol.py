@@ -1,7 +1,7 @@
 """What the agent needs of its surroundings, as small protocols, so that the simulation runs the very same agent.
 
 `JobSupervisors` has the twins `job_directories.JobDirectories` (real processes) and the simulation's; `Memory` keeps
-one number over restarts (`incarnation.IncarnationFile`). Nothing here is pure; nothing here decides.
+one number and one name over restarts (`incarnation.IncarnationFile`). Nothing here is pure; nothing here decides.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -110,7 +110,11 @@ class JobSupervisors(Protocol):
 
 
 class Memory(Protocol):
-    """The incarnation, over restarts."""
+    """What the state directory keeps over restarts: its name and the incarnation."""
+
+    async def directory(self) -> str:
+        """The state directory's own name, by chance when it was made and the same ever after."""
+        ...
 
     async def load(self) -> int:
         """0 when there was none."""

@@ -142,11 +142,15 @@ def return_node(state: State) -> Sequence[AnyFact]:
 
 
 def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
-    """A node that was silent for a lease and its margin is lost: its supervisors have stopped its jobs by now."""
+    """A node that was silent for a lease and its margin is lost: its supervisors have stopped its jobs by now. So is an incarnation
+    that another state directory replaced so long ago.
+    """
     for node_id, incarnation in silent:
         node = state.cluster.nodes.get(node_id)
         if node is not None and node.usable and node.incarnation == incarnation:
             return (NodeLost(node_id=node.node_id, incarnation=incarnation),)
+        if node is not None and node.replaced and node.replaced[-1] == incarnation:
+            return (NodeLost(node_id=node.node_id, incarnation=incarnation, reason="replaced"),)
     return NONE
 
 

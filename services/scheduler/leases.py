@@ -7,7 +7,7 @@ at least half of all nodes are heard.
 
 from typing import Final
 
-from libs.common.cluster import Cluster
+from libs.common.cluster import Cluster, Node
 from libs.common.model import NodeId
 
 MS: Final = 1_000_000
@@ -28,7 +28,7 @@ class Leases:
         self.taken: dict[NodeId, None] = {}
         self.granted: dict[NodeId, int] = {}
         self.heard: dict[NodeId, int] = {}
-        self.watched: dict[NodeId, int] = {}
+        self.watched: dict[NodeId, tuple[bool, int]] = {}
         self.noticed: dict[NodeId, int] = {}
         self.listening_since = 0
         self.ticked = 0
@@ -60,18 +60,20 @@ class Leases:
         """Whether the long lease of a planned stop before this term can be held by nobody any more."""
         if not cluster.extension_ms:
             return False
-        return now > self.extension_over or all(node.node_id in self.taken for node in cluster.nodes.values() if node.usable)
+        return now > self.extension_over or all(node.node_id in self.taken for node in cluster.nodes.values() if _counts(node))
 
     def silent(self, cluster: Cluster, now: int) -> list[tuple[NodeId, int]]:
-        """(node, incarnation) of the usable nodes whose last possible lease ended more than a margin ago."""
+        """(node, incarnation) of the usable nodes whose last possible lease ended more than a margin ago; of a node that was
+        replaced the last incarnation that was.
+        """
         self._watch(cluster, now)
         if self._cannot_tell(cluster, now):
             return []
         margin = cluster.timing.margin_ms * MS
         return [
-            (node.node_id, node.incarnation)
+            (node.node_id, node.replaced[-1] if node.replaced else node.incarnation)
             for node in cluster.nodes.values()
-            if node.usable and self._held_until(node.node_id) + margin < now
+            if _counts(node) and self._held_until(node.node_id) + margin < now
         ]
 
     def quiet(self, cluster: Cluster, now: int) -> list[NodeId]:
@@ -89,10 +91,13 @@ class Leases:
         return max(self.floor, 0 if node_id in self.taken else self.extension_over, self.granted.get(node_id, 0))
 
     def _watch(self, cluster: Cluster, now: int) -> None:
-        """The silence of a node that is new, came back or began again counts from now on: it may not have heard of it yet."""
+        """The silence of a node that is new, came back or began again counts from now on: it may not have heard of it yet. So does that
+        of an incarnation that was replaced, once: what replaced it is given no lease and may begin again as often as it likes.
+        """
         for node in cluster.nodes.values():
-            if node.usable and self.watched.get(node.node_id) != node.incarnation:
-                self.watched[node.node_id] = node.incarnation
+            watch = (node.usable, node.replaced[-1] if node.replaced else node.incarnation)
+            if _counts(node) and self.watched.get(node.node_id) != watch:
+                self.watched[node.node_id] = watch
                 self.noticed[node.node_id] = now
                 self.granted[node.node_id] = max(self.granted.get(node.node_id, 0), now + cluster.timing.lease_ms * MS)
 
@@ -114,3 +119,8 @@ class Leases:
         usable = [node.node_id for node in cluster.nodes.values() if node.usable]
         heard = sum(1 for node_id in usable if self.heard.get(node_id, 0) >= since)
         return 2 * heard < len(usable)
+
+
+def _counts(node: Node) -> bool:
+    """Whether an incarnation of it is not known to be over."""
+    return node.usable or bool(node.replaced)

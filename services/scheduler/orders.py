@@ -52,11 +52,12 @@ def node_digest(cluster: Cluster, node_id: NodeId) -> str:
 
 
 def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:
-    """Jobs whose member on this node is not over: placed, started or finished."""
-    for job_id in cluster.nodes[node_id].members:
+    """Jobs whose member on this node is not over (placed, started or finished), and that its agent can know of."""
+    node = cluster.nodes[node_id]
+    for job_id in node.members:
         job = cluster.jobs[job_id]
         member = job.members[node_id]
-        if member.state not in job_life.MEMBER_OVER:
+        if member.state not in job_life.MEMBER_OVER and member.accounted not in node.replaced:
             yield job, member
 
 

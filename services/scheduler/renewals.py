@@ -25,16 +25,21 @@ GRANTS_KEPT: Final = 8
 
 
 class _Renewal(msgspec.Struct):
-    """Of one node: the times of our answers by the heartbeat that each answered; from when until when it is renewed; its roster's size."""
+    """Of one node: the times of our answers by the heartbeat that each answered; from when until when it is renewed; its roster's size;
+    when an agent was last heard that replaced another.
+    """
 
     grants: dict[int, int] = {}
     since: int = 0
     until: int = 0
     roster_nodes: int = 0
+    heard: int = 0
 
 
 class Renewals:
-    """`short` holds, for each roster by its size, when fewer than half of its nodes were last renewed (0: never in this term).
+    """`short` holds, for each roster by its size, when fewer than half of its nodes were last renewed (0: never in this term). A node
+    that was replaced is not: an agent of before may be alive and say so to its peers. But replaced incarnations themselves are lost by
+    `absent`, in which the agent that came stands for its node: it is given no lease before, so no others might ever be half.
 
     What was before the term needs no watching: the floor in `leases.py` outlasts every lease that was extended then.
     """
@@ -43,16 +48,21 @@ class Renewals:
         self.checked = 0
         self.nodes: dict[NodeId, _Renewal] = {}
         self.short: list[int] = []
+        self.absent: list[int] = []
 
     def begin(self, now: int) -> None:
         """A term began."""
         self.checked = now
         self.nodes.clear()
         self.short.clear()
+        self.absent.clear()
 
     def hear(self, cluster: Cluster, beat: Heartbeat, now: int) -> None:
         """The lease that it names left here at `granted` and was held not later than `lease_took_ns` after its heartbeat was sent."""
         node = self.nodes.setdefault(beat.node_id, _Renewal())
+        if cluster.nodes[beat.node_id].replaced:
+            node.heard = now  # what this agent has says nothing of the one that it replaced
+            return
         node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
         granted = node.grants.get(beat.lease_sent_ns)
         if granted is None:
@@ -72,12 +82,19 @@ class Renewals:
     def check(self, cluster: Cluster, now: int) -> None:
         """Look at each roster: a node counts only when it was renewed all the time since the check before."""
         self.short += [0] * (len(cluster.nodes) - len(self.short))
-        renewed = 0
-        for index, node_id in enumerate(cluster.nodes):
+        self.absent += [0] * (len(cluster.nodes) - len(self.absent))
+        heard_since = now - cluster.timing.lease_ms * MS // RENEWED_PART
+        renewed = replaced = 0
+        for index, (node_id, view) in enumerate(cluster.nodes.items()):
             node = self.nodes.get(node_id)
-            renewed += node is not None and node.since <= self.checked and node.until >= now
+            if node is not None and view.replaced:
+                replaced += node.heard > heard_since
+            elif node is not None:
+                renewed += node.since <= self.checked and node.until >= now
             if 2 * renewed < index + 1:
                 self.short[index] = now
+            if 2 * (renewed + replaced) < index + 1:
+                self.absent[index] = now
         self.checked = now
 
     def losable(self, cluster: Cluster, silent: Sequence[tuple[NodeId, int]], now: int) -> list[tuple[NodeId, int]]:
@@ -86,8 +103,9 @@ class Renewals:
             return []
         limit = now - cluster.timing.silence_ms * MS
         order = {node_id: index for index, node_id in enumerate(cluster.nodes)}
-        kept = [index for index in range(ROSTER_MIN - 1, len(self.short)) if self.short[index] > limit]
-        return [each for each in silent if not self._kept(order, kept, each[0])]
+        short = [index for index in range(ROSTER_MIN - 1, len(self.short)) if self.short[index] > limit]
+        absent = [index for index in range(ROSTER_MIN - 1, len(self.absent)) if self.absent[index] > limit]
+        return [each for each in silent if not self._kept(order, absent if cluster.nodes[each[0]].replaced else short, each[0])]
 
     def _kept(self, order: dict[NodeId, int], kept: list[int], node_id: NodeId) -> bool:
         """Whether a roster that this node may have was short: one that holds it, and no fewer nodes than it has named."""

@@ -153,7 +153,7 @@ class State:
 
     def _note_return(self, node_id: NodeId) -> None:
         node = self.cluster.nodes[node_id]
-        ready = node.returned <= node.lost < node.incarnation and node.lost > 0 and not node.accounted
+        ready = node.returned <= node.lost < node.incarnation and node.lost > 0 and not node.accounted and not node.replaced
         bit = 1 << self.capacity.index[node_id]
         self.returning = self.returning | bit if ready else self.returning & ~bit
 

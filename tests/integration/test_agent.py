@@ -83,6 +83,7 @@ async def test_a_job_outlives_its_agent_and_is_adopted(world: World) -> None:
     await world.begin()
     registered = world.facts(f.NodeRegistered)[-1]
     assert (registered.incarnation, registered.attempts) == (2, (AttemptRef(JobId("j"), 1),))
+    assert registered.directory and {fact.directory for fact in world.facts(f.NodeRegistered)} == {registered.directory}
     (world.state_dir / "go").touch()
     assert (await world.said(f.JobFinished, "j")).exit_code == 5
     await world.said(f.JobReleased, "j")

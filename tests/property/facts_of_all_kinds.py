@@ -35,6 +35,8 @@ NODES: Final = tuple(NodeId(name) for name in ("n1", "n2", "n3"))
 GPUS: Final = tuple(GpuId(f"g{number}") for number in range(1, 6))
 JOBS: Final = tuple(JobId(f"j{number}") for number in range(1, 7))
 MODELS: Final = ("m1", "m2")
+# A state directory's name; empty in what was recorded before there were any.
+DIRECTORIES: Final = ("", "one", "one", "other")
 TENANTS: Final = tuple(TenantId(name) for name in ("default", "physics"))
 SHARES: Final = (25, 50, WHOLE_GPU)
 HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.RESETTING, gpu_life.OFFLINE)
@@ -80,6 +82,8 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for node in cluster.nodes.values():
         if node.state in node_life.USABLE:
             yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation)
+        elif node.replaced:
+            yield f.NodeLost(node_id=node.node_id, incarnation=node.replaced[-1], reason="replaced")
         elif node.incarnation > node.lost and not node.accounted:
             yield f.NodeReturned(node_id=node.node_id, incarnation=node.incarnation)
 
@@ -167,6 +171,7 @@ def _registration(cluster: Cluster, node_id: NodeId, chance: Random) -> AnyFact:
         address="10.0.0.1",
         gpus=tuple(Gpu(uuid, index, "simulated", "H100", 80 << 30) for index, uuid in enumerate(uuids)),
         attempts=tuple(ref for ref in held if chance.random() < 0.5),
+        directory=chance.choice(DIRECTORIES),
     )
 
 
@@ -203,7 +208,7 @@ def wild(chance: Random) -> AnyFact:
         f.ReplicasScaled(model=model, generation=number, add=replicas, retire=(job_id,), tenant=chance.choice(TENANTS)),
         f.NodeLost(node_id=node_id, incarnation=incarnation, reason=word),
         f.NodeReturned(node_id=node_id, incarnation=incarnation),
-        f.NodeRegistered(node_id=node_id, incarnation=incarnation, address=word, gpus=gpus, attempts=attempts),
+        f.NodeRegistered(node_id=node_id, incarnation=incarnation, address=word, gpus=gpus, attempts=attempts, directory=word),
         f.JobStarted(job_id=job_id, attempt=attempt, node_id=node_id, pid=number),
         f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=number, signal=number),
         f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),

@@ -34,6 +34,7 @@ CLOCK_STEP: Final = "clock_step"
 SECOND: Final = "second_scheduler"
 PLANNED: Final = "planned_stop"
 ORPHAN: Final = "supervisor_dead"
+REINSTALLED: Final = "reinstalled"
 KINDS: Final = (
     *(KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, CUT, POWER_CUT, REBOOT),
     *(DISK_LOST, AGENT_DEAD, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND, PLANNED, ORPHAN),
@@ -100,7 +101,8 @@ def plan(seed: int) -> Plan:
     rates.kill_in_purge = KILL_IN_PURGE if trim is not None else 0.0
     lease_ms, more = _control_lost(random.Random(f"control {seed}"), len(nodes))
     loss = _long_absence(random.Random(f"loss {seed}"), len(nodes), lease_ms)
-    return Plan(seed, rates, tuple(sorted((*blows, *extra, *more, *loss))), STORM_S, skew_max_s, nodes, trim, lease_ms)
+    again = _reinstalled(random.Random(f"reinstalled {seed}"), len(nodes))
+    return Plan(seed, rates, tuple(sorted((*blows, *extra, *more, *loss, *again))), STORM_S, skew_max_s, nodes, trim, lease_ms)
 
 
 def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
@@ -134,6 +136,13 @@ def _long_absence(dice: random.Random, nodes: int, lease_ms: int) -> list[Blow]:
     kind, node = dice.choice((CUT, CUT, APART, AGENT_DEAD)), f"n{dice.randrange(nodes)}"
     at_s = dice.uniform(STORM_S - 8.0, STORM_S - 1.0)
     return [Blow(at_s, kind, f"agent-{node}" if kind == AGENT_DEAD else node, STORM_S - at_s + 3.0 * lease_ms / 1e3, lasts=True)]
+
+
+def _reinstalled(dice: random.Random, nodes: int) -> list[Blow]:
+    """In every fourth run an agent begins with an empty state directory under its old name, sooner than the leases of before end."""
+    if dice.random() >= 0.25:
+        return []
+    return [Blow(dice.uniform(2.0, STORM_S - 4.0), REINSTALLED, f"agent-n{dice.randrange(nodes)}", dice.choice((0.05, 1.0, 4.0)))]
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:

@@ -64,9 +64,13 @@ class JobFiles(msgspec.Struct):
 
 
 class Disk:
-    """What survives a power cut: the supervisors' directories, the agent's one number and its roster."""
+    """What survives a power cut: the supervisors' directories, the agent's one number and its roster. And the lease file, whose
+    deadline means nothing after the next start.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lease_ns = 0
         self.jobs: dict[AttemptRef, JobFiles] = {}
         self.incarnation = 0
         self.kept = Kept()
@@ -83,6 +87,7 @@ class Supervised:
 
     def __init__(self, machine: "Machine", ref: AttemptRef, argv: Sequence[str], running: Running) -> None:
         self.machine = machine
+        self.disk = machine.disk
         self.ref = ref
         self.behaviour = Behaviour.parse(argv)
         self.running = running
@@ -126,12 +131,12 @@ class Supervised:
             end = Exit(executed=True, exit_code=self.behaviour.exit_code)
         else:
             end = Exit(executed=True, exit_code=None, signal=self.signal, reason=self.reason)
-        ran_ns = self.machine.clock.boot_ns() - self.machine.disk.jobs[self.ref].began_ns
-        self.machine.ended(self.ref, msgspec.structs.replace(end, run_ms=-(-ran_ns // 1_000_000)))
+        ran_ns = self.machine.clock.boot_ns() - self.disk.jobs[self.ref].began_ns
+        self.machine.ended(self, msgspec.structs.replace(end, run_ms=-(-ran_ns // 1_000_000)))
 
     def _watch_lease(self) -> None:
         """Look again at each deadline, and once in a second, for it may be sooner now; there is nobody else to do it."""
-        left_s = self.machine.lease_left_s()
+        left_s = self.machine.lease_left_s(self.disk)
         if left_s <= TERM_BEFORE_S:
             self.stop(15, max(0.0, left_s - KILL_BEFORE_S - DIES_IN_S), "lease_expired")
         else:
@@ -155,44 +160,57 @@ class Machine:
         self.weather = weather
         self.random = random.Random(f"machine {node_id} {seed}")
         self.gpus = tuple(_gpu(node_id, index) for index in range(gpus))
-        self.disk = Disk()
+        self.disks = 0
+        self.disk = self._new_disk()
         self.clock = SimClock(loop)
         self.context = contextvars.Context()
         self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = lambda job_id, attempt, node_id: ()
         self.agent: Listener | None = None
         self.supervised: dict[AttemptRef, Supervised] = {}
+        # Of a state directory that is gone: no agent will ever find them.
+        self.forsaken: list[Supervised] = []
         self.up = False
         self.boot = 0
-        self.lease_ns = 0
 
     def power_on(self, skew_s: float) -> None:
         self.up = True
         self.boot += 1
-        self.lease_ns = 0
+        self.disk.lease_ns = 0
         self.clock = SimClock(self.loop, skew_s, self.loop.now - self.random.uniform(5.0, 50.0), self.random.uniform(0.999, 1.001))
 
     def power_off(self, lose_disk: bool) -> None:
         """All at once: nothing more is written, nobody is told."""
         self.up = False
-        for supervised in list(self.supervised.values()):
+        for supervised in [*self.supervised.values(), *self.forsaken]:
             supervised.vanish()
         self.supervised.clear()
+        self.forsaken.clear()
         if lose_disk:
-            self.disk = Disk()
+            self.disk = self._new_disk()
+
+    def reinstall(self) -> None:
+        """The next agent begins with an empty state directory, while the supervisors of the last one go on under its lease."""
+        self.forsaken += self.supervised.values()
+        self.supervised.clear()
+        self.disk = self._new_disk()
+
+    def _new_disk(self) -> Disk:
+        self.disks += 1
+        return Disk(f"{self.node_id}-disk-{self.disks}")
 
     def kill_supervisor(self) -> None:
         """One of them dies, and its job with it: nobody writes an exit record but the agent, now or when it comes back."""
-        for ref, supervised in self.supervised.items():
+        for supervised in self.supervised.values():
             supervised.vanish()
-            self.ended(ref, Exit(executed=True, exit_code=None, reason="supervisor_lost"))
+            self.ended(supervised, Exit(executed=True, exit_code=None, reason="supervisor_lost"))
             return
 
     @property
     def boot_id(self) -> str:
         return f"{self.node_id}-boot-{self.boot}"
 
-    def lease_left_s(self) -> float:
-        return (self.lease_ns - self.clock.boot_ns()) / 1e9 / self.clock.rate
+    def lease_left_s(self, disk: Disk) -> float:
+        return (disk.lease_ns - self.clock.boot_ns()) / 1e9 / self.clock.rate
 
     def later(self, delay_s: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         """In nobody's process: an agent's death or pause does not stop it."""
@@ -203,7 +221,7 @@ class Machine:
         files = self.disk.jobs[ref]
         if files.claimed or files.exit is not None:
             return False
-        if self.enforces_lease and self.lease_left_s() <= TERM_BEFORE_S:
+        if self.enforces_lease and self.lease_left_s(self.disk) <= TERM_BEFORE_S:
             files.exit = Exit(executed=False, exit_code=None, reason="lease_expired")
             return False
         files.claimed = True
@@ -224,12 +242,15 @@ class Machine:
                 return "" if age_ms >= supervised.behaviour.ready_ms else "status 503"
         return "no connection"
 
-    def ended(self, ref: AttemptRef, end: Exit) -> None:
+    def ended(self, supervised: Supervised, end: Exit) -> None:
         """The exit record first, then whoever listens."""
-        del self.supervised[ref]
-        self.disk.jobs[ref].exit = end
+        supervised.disk.jobs[supervised.ref].exit = end
+        if supervised in self.forsaken:
+            self.forsaken.remove(supervised)
+            return
+        del self.supervised[supervised.ref]
         if self.agent is not None:
-            self.agent.exited(ref, end)
+            self.agent.exited(supervised.ref, end)
 
 
 def _gpu(node_id: str, index: int) -> Gpu:

@@ -50,12 +50,12 @@ class SimLease:
         self.process = process
 
     def deadline_ns(self) -> int:
-        return self.machine.lease_ns
+        return self.machine.disk.lease_ns
 
     def extend(self, deadline_ns: int) -> None:
         self.process.check()
         self.machine.weather.tell("lease_extended_by_peers", self.machine.node_id)
-        self.machine.lease_ns = max(self.machine.lease_ns, deadline_ns)
+        self.machine.disk.lease_ns = max(self.machine.disk.lease_ns, deadline_ns)
 
 
 class SimKeeper:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, ledger, log_memory, subjects
+from libs.common import fold, ledger, log_memory, node_fold, subjects
 from libs.common.cluster import Cluster, Job, MemberView, tenant_of
 from libs.common.facts import AnyFact
 from libs.common.job_life import RUNNING
@@ -229,3 +229,8 @@ def a_time_limit_is_counted_between_two_wall_clocks(patch: pytest.MonkeyPatch) -
 def a_long_lease_is_said_to_be_over_and_is_not(patch: pytest.MonkeyPatch) -> None:
     """An agent names the next term's lease, and leaves the longer one of a planned stop in its file."""
     patch.setattr(SimSupervisors, "replace_lease", SimSupervisors.extend_lease)
+
+
+def an_empty_directory_speaks_for_the_one_before(patch: pytest.MonkeyPatch) -> None:
+    """Once real: an agent that begins with an empty state directory frees all that the last one had begun."""
+    patch.setattr(node_fold, "_elsewhere", lambda node, fact: False)

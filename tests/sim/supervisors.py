@@ -83,11 +83,11 @@ class SimSupervisors:
 
     def extend_lease(self, deadline_ns: int) -> None:
         self.process.check()
-        self.machine.lease_ns = max(self.machine.lease_ns, deadline_ns)
+        self.machine.disk.lease_ns = max(self.machine.disk.lease_ns, deadline_ns)
 
     def replace_lease(self, deadline_ns: int) -> None:
         self.process.check()
-        self.machine.lease_ns = deadline_ns
+        self.machine.disk.lease_ns = deadline_ns
 
     def exited(self, ref: AttemptRef, end: Exit) -> None:
         """Once per attempt and agent process, after its start."""
@@ -124,11 +124,15 @@ class SimSupervisors:
 
 
 class SimMemory:
-    """See `services.node_agent.supervision_protocol.Memory`: one number on the simulated disk."""
+    """See `services.node_agent.supervision_protocol.Memory`: one number and one name on the simulated disk."""
 
     def __init__(self, machine: Machine, process: Process) -> None:
         self.machine = machine
         self.process = process
+
+    async def directory(self) -> str:
+        self.process.check()
+        return self.machine.disk.name
 
     async def load(self) -> int:
         self.process.check()

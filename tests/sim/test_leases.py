@@ -1,4 +1,6 @@
-"""After a planned stop nodes are lost as ever, once they have said that their long lease is over: a check that something *does* happen."""
+"""After a planned stop nodes are lost as ever, once they have said that their long lease is over: a check that something *does* happen.
+And a node that is installed again frees nothing that may be alive.
+"""
 
 import pytest
 
@@ -6,7 +8,7 @@ from libs.common import facts as f
 from tests.sim import planted
 from tests.sim.checkers import ALL
 from tests.sim.checkers.checker import Checker
-from tests.sim.faults import AGENT_DEAD, LEASE_MS, PLANNED, POWER_CUT, Blow, Plan
+from tests.sim.faults import AGENT_DEAD, LEASE_MS, PLANNED, POWER_CUT, REINSTALLED, Blow, Plan
 from tests.sim.weather import Rates
 from tests.sim.world import SETTINGS, Result, simulate
 
@@ -49,3 +51,21 @@ def test_a_lease_that_is_said_to_be_over_and_is_not_is_found(monkeypatch: pytest
     dead = Blow(DIES_S, AGENT_DEAD, "agent-n3", 25.0)
     found = [result.found for result in (ran(seed, dead) for seed in SEEDS) if result.found]
     assert {each.checker for each in found} == {"lost_only_after_a_lease"}
+
+
+def reinstalled(seed: int) -> Plan:
+    """Agents that begin with an empty directory while the supervisors of the last ones live: one, or most of them at once."""
+    blows = tuple(Blow(6.0 + index, REINSTALLED, f"agent-n{index}", 0.05) for index in range(3 if seed % 2 else 1))
+    return Plan(seed, Rates(), blows, 12.0, 0.0, NODES)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_agent_left_alive_is_over_before_one_with_an_empty_directory_is_taken_up(seed: int) -> None:
+    assert simulate(reinstalled(seed)).found is None
+
+
+def test_an_empty_directory_that_frees_what_the_last_one_began_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.an_empty_directory_speaks_for_the_one_before(monkeypatch)
+    found = [result.found for result in (simulate(reinstalled(seed)) for seed in SEEDS) if result.found]
+    assert found
+    assert {each.checker for each in found} <= {"at_most_one_attempt_alive", "gpu_never_shared"}

@@ -15,7 +15,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 WITHIN: Final[dict[Plant, int]] = {
     planted.the_guard_is_off: 3,
     planted.neither_guard_nor_commit_numbers: 5,
-    planted.no_supervisor_enforces_the_lease: 75,
+    planted.no_supervisor_enforces_the_lease: 130,
     planted.an_order_names_no_attempt: 3,
     planted.another_writer_says_who_is_lost: 150,
     planted.a_release_frees_whatever_attempt_holds: 5,
@@ -28,6 +28,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.the_log_is_trimmed_without_a_snapshot: 10,
     planted.a_time_limit_is_counted_between_two_wall_clocks: 15,
     planted.old_silence_counts: 150,
+    planted.an_empty_directory_speaks_for_the_one_before: 30,
     planted.a_long_lease_is_forgotten: 20,
 }
 

@@ -49,7 +49,7 @@ from tests.sim.weather import Weather
 from tests.sim.workload import Shape, workload
 
 # Virtual seconds after the storm within which every job must have ended.
-CALM_MAX_S: Final = 120.0
+CALM_MAX_S: Final = 160.0
 QUIET_MAX_S: Final = 20.0
 LOOK_EVERY_S: Final = 0.25
 # A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a lease and its margin.
@@ -292,8 +292,10 @@ class World:
         """Carry one planned fault out."""
         self.weather.tell(blow.kind, f"{blow.target} {blow.length_s:.2f} s")
         match blow.kind:
-            case faults.KILL | faults.AGENT_DEAD:
+            case faults.KILL | faults.AGENT_DEAD | faults.REINSTALLED:
                 self.slots[blow.target].strike(blow.length_s)
+                if blow.kind == faults.REINSTALLED:
+                    self.machines[self.slots[blow.target].host].reinstall()
             case faults.PAUSE:
                 self.slots[blow.target].process.pause(blow.length_s)
             case faults.STALL:
@@ -317,9 +319,7 @@ class World:
                 self._power_cut(blow)
 
     def _planned_stop(self, blow: Blow) -> None:
-        """The leader stops as it should, and one agent, if any is named, dies as soon as it has its long lease: its jobs outlive the
-        next term's patience.
-        """
+        """The leader stops, and the agent that is named, if any, dies once it has its long lease: its jobs outlive the next patience."""
         for name, _ in self.leading():
             self.slots[name].stop.set()
             self.slots[name].held_until = self.loop.now + blow.length_s

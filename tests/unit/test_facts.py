@@ -64,6 +64,7 @@ LEFT_AT_DEFAULT = (
     "job.finished.run_ms",
     "node.registered.peer_address",
     "node.registered.peer_key",
+    "node.registered.directory",
 )
 
 

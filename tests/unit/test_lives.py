@@ -19,7 +19,7 @@ TABLES = {
 def reached(table: Table, start: str) -> list[str]:
     found = [start]
     for state in found:
-        found += [after for (before, _), after in table.items() if before == state and after not in found]
+        found += dict.fromkeys(after for (before, _), after in table.items() if before == state and after not in found)
     return found
 
 

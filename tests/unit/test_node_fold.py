@@ -6,7 +6,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.cluster import GpuView, Node
-from libs.common.model import GpuId
+from libs.common.model import AttemptRef, GpuId
 from tests.history import (
     History,
     begun,
@@ -194,3 +194,85 @@ def test_what_a_node_accounts_for_ends_with_its_release_even_of_a_closed_attempt
     assert history.say(released("j", "n1"))
     assert of(history).accounted == {}
     assert not history.say(released("j", "n1"))
+
+
+# A state directory that is not the last one's.
+
+
+def replaced(*attempts: AttemptRef, directory: str = "other") -> History:
+    """Job `j` runs on n1 of the directory `one`, and an agent of another one registered under that name."""
+    history = begun(nodes=1, gpus=2)
+    assert history.say(registered("n1", "n1g1", "n1g2", incarnation=2, directory="one"))
+    history.queue("j")
+    assert history.say(placed("j", member("n1", "n1g1", incarnation=2)), started("j", "n1"))
+    assert history.say(registered("n1", "n1g1", "n1g2", incarnation=3, attempts=attempts, directory=directory))
+    return history
+
+
+def j_on_n1(history: History) -> str:
+    return history.job("j").members[node("n1")].state
+
+
+def test_an_agent_with_an_empty_directory_frees_nothing_and_is_given_nothing() -> None:
+    history = replaced()
+    assert (of(history).state, of(history).replaced, j_on_n1(history)) == ("unreachable", [2], "started")
+    assert device(history, "n1g1").held == 100
+    assert history.say(lost("n1", incarnation=2))
+    assert (of(history).state, of(history).replaced, j_on_n1(history), device(history, "n1g1").held) == ("unreachable", [], "lost", 0)
+    assert history.say(returned("n1", incarnation=3))
+    assert of(history).state == "healthy"
+
+
+@pytest.mark.parametrize("directory", ["one", ""])
+def test_an_agent_of_the_same_directory_or_of_before_there_were_names_frees_what_it_does_not_name(directory: str) -> None:
+    history = replaced(directory=directory)
+    assert (of(history).state, of(history).replaced, j_on_n1(history)) == ("healthy", [], "lost")
+
+
+def test_a_directory_that_replaces_an_unnamed_one_goes_on() -> None:
+    history = with_job("n1")
+    assert history.say(registered("n1", "n1g1", "n1g2", incarnation=2, directory="one"))
+    assert (of(history).state, j_on_n1(history)) == ("healthy", "lost")
+
+
+def test_what_an_agent_says_of_an_attempt_that_it_cannot_know_does_not_count() -> None:
+    history = replaced()
+    for fact in (finished("j", "n1"), released("j", "n1"), f.JobRefused(job_id=ref("j").job_id, attempt=1, node_id=node("n1"), reason="")):
+        assert not history.say(fact)
+    assert j_on_n1(history) == "started"
+
+
+def test_a_replaced_incarnation_that_was_lost_before_holds_nothing_up() -> None:
+    history = begun(nodes=1)
+    assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"), lost("n1", incarnation=2))
+    assert history.say(registered("n1", "n1g1", incarnation=3, directory="other"))
+    assert of(history).replaced == []
+    assert history.say(returned("n1", incarnation=3))
+    assert of(history).state == "healthy"
+
+
+def test_a_return_that_crosses_a_replacement_leaves_the_node_unreachable() -> None:
+    history = begun(nodes=1)
+    assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"), lost("n1", incarnation=1))
+    assert history.say(registered("n1", "n1g1", incarnation=3, directory="other"), returned("n1", incarnation=2))
+    assert (of(history).state, of(history).replaced) == ("unreachable", [2])
+
+
+def test_a_placement_that_crosses_a_replacement_stays_and_one_that_crosses_a_mere_beginning_is_lost() -> None:
+    for directory, state in (("other", "placed"), ("one", "lost")):
+        history = begun(nodes=1)
+        assert history.say(registered("n1", "n1g1", incarnation=2, directory="one"))
+        history.queue("j")
+        assert history.say(registered("n1", "n1g1", incarnation=3, directory=directory))
+        assert history.say(registered("n1", "n1g1", incarnation=4, directory="third"))
+        assert history.say(placed("j", member("n1", "n1g1", incarnation=2)))
+        assert j_on_n1(history) == state
+
+
+def test_the_first_directory_that_comes_back_accounts_for_its_attempts_until_it_is_lost() -> None:
+    history = replaced()
+    assert history.say(registered("n1", "n1g1", "n1g2", incarnation=4, attempts=(ref("j"),), directory="one"))
+    assert (of(history).replaced, j_on_n1(history)) == ([2, 3], "started")
+    assert history.say(finished("j", "n1"))
+    assert history.say(lost("n1", incarnation=3))
+    assert (of(history).replaced, j_on_n1(history)) == ([], "lost")

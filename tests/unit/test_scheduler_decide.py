@@ -148,6 +148,18 @@ def test_a_lost_node_returns_when_it_registered_again_and_accounts_for_nothing()
     assert decisions(given(registered("a"), lost)) == []
 
 
+def test_a_node_that_was_replaced_is_given_nothing_until_the_incarnation_before_it_is_lost() -> None:
+    began = [registered("a", directory="one"), *waiting("j", nodes=1), placed("j", member("a", 0)), started("j", "a")]
+    history = [*began, registered("a", incarnation=2, directory="other"), *waiting("next")]
+    assert decisions(given(history)) == []
+    assert decisions(given(history), silent=[(NodeId("a"), 2)]) == []
+    assert decisions(given(history), silent=[(NodeId("a"), 1)])[:3] == [
+        f.NodeLost(node_id=NodeId("a"), incarnation=1, reason="replaced"),
+        f.JobRequeued(job_id=JobId("j"), attempt=1, reason="node_lost", counted=False),
+        f.NodeReturned(node_id=NodeId("a"), incarnation=2),
+    ]
+
+
 def test_a_lost_node_that_still_accounts_for_an_attempt_does_not_return_yet() -> None:
     history = [registered("a"), *waiting("j"), placed("j", member("a", 0)), started("j", "a")]
     lost = f.NodeLost(node_id=NodeId("a"), incarnation=1)

@@ -113,6 +113,34 @@ def test_a_planned_stop_is_over_when_every_node_has_taken_a_lease_of_the_next_te
     assert not term.leases.extension_is_over(state, term.now)
 
 
+def replaced(state: Cluster) -> None:
+    """Node c begins with another state directory."""
+    tell(state, registered("c", incarnation=2, directory="one"))
+    tell(state, registered("c", incarnation=3, directory="other"))
+
+
+def test_a_replaced_incarnation_is_silent_a_lease_and_a_margin_after_that_was_seen_whatever_its_successor_says() -> None:
+    term = Term()
+    term.run(60_000 * MS, A, B, C)
+    replaced(term.cluster)
+    last = term.now
+    assert term.run(last + STEP, A, B) == []
+    tell(term.cluster, registered("c", incarnation=4, directory="other"))
+    assert term.run(last + LEASE + MARGIN, A, B) == []
+    term.now += STEP
+    assert term.leases.silent(term.cluster, term.now + STEP) == [(C, 2)]
+
+
+def test_a_replaced_incarnation_that_may_hold_the_long_lease_of_a_planned_stop_is_waited_for() -> None:
+    state = cluster()
+    tell(state, f.LeaseExtended(duration_ms=100_000))
+    replaced(state)
+    term = Term(state)
+    assert term.run(100_000 * MS + MARGIN - STEP, A, B, taken=True) == []
+    assert not term.leases.extension_is_over(state, term.now)
+    assert term.run(100_000 * MS + TERM + 2 * MARGIN, A, B, taken=True) == [C]
+
+
 def test_a_lost_node_is_not_called_silent_again() -> None:
     state = cluster()
     tell(state, f.NodeLost(node_id=C, incarnation=1))

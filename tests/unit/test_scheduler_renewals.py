@@ -1,5 +1,7 @@
 """No node is lost while most nodes may have gone on by themselves: the scheduler's half of the rule."""
 
+import pytest
+
 from libs.common.cluster import Cluster, Node
 from libs.common.messages import Heartbeat
 from libs.common.model import NodeId, Timing
@@ -103,3 +105,19 @@ def test_a_node_that_registers_starts_no_count_again() -> None:
         assert "d" in watched.go(500, A, B, C).losable()
     finally:
         del CLUSTER.nodes[NodeId("e")]
+
+
+def test_nodes_that_were_replaced_are_lost_when_their_new_agents_are_heard_and_nobody_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are given no lease before: counted as any other, a fleet that was installed again would wait for ever."""
+    watched = Watched().go(2_000, *NAMES)
+    for name in NAMES[:3]:
+        monkeypatch.setattr(CLUSTER.nodes[name], "replaced", [1])
+    assert watched.go(SILENCE_MS + LEASE_MS, *NAMES[:3], granted=False).losable() == "abc"
+    assert watched.go(SILENCE_MS + LEASE_MS).losable() == ""
+
+
+def test_an_agent_that_replaced_another_makes_no_other_node_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of before may be alive, and say to its peers that it is not renewed."""
+    watched = Watched().go(2_000, *NAMES)
+    monkeypatch.setattr(CLUSTER.nodes[NAMES[0]], "replaced", [1])
+    assert watched.go(SILENCE_MS + LEASE_MS, NAMES[0], NAMES[2]).losable() == "a"

@@ -12,6 +12,8 @@ class PlacedOnlyOnALiveNode(Checker):
             return
         for member in fact.members:
             node = cluster.nodes.get(member.node_id)
+            if node is not None and member.incarnation in node.replaced:
+                continue  # the placement crossed a registration; nothing but the agent that was replaced could start it
             if node is None or not node.usable or member.incarnation <= node.lost:
                 state = node.state if node else "unknown"
                 self.fail(f"{fact.job_id} attempt {fact.attempt} is placed on {member.node_id}, which is {state}")
