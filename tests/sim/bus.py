@@ -5,6 +5,7 @@ messages inside its own process, in the order of arrival, as `libs.common.bus_me
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from libs.common.bus import Handler
@@ -43,6 +44,11 @@ class Network:
         self.apart: dict[str, float] = {}
         self.channels: dict[str, Any] = {}
         self._found: dict[str, list[SimSubscription]] = {}
+
+    def heal(self, away: Sequence[str]) -> None:
+        """Join every machine with the others again, but those that stay away."""
+        self.cut = {host: until for host, until in self.cut.items() if host in away}
+        self.apart = {host: until for host, until in self.apart.items() if host in away}
 
     def join(self, subscription: SimSubscription) -> None:
         self.subscriptions.append(subscription)

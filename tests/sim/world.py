@@ -271,9 +271,7 @@ class World:
         """The storm is over: everything is joined, powered and started again, but for what lasts."""
         self.weather.stormy = False
         away = [blow.target for blow in self.plan.blows if blow.lasts]
-        for ways in (self.network.cut, self.network.apart):
-            for target in [target for target in ways if target not in away]:
-                del ways[target]
+        self.network.heal(away)
         self.stall(0.0)
         for slot in self.slots.values():
             if slot.name not in away:
