@@ -16,7 +16,9 @@ DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
 
 class Profile(NamedTuple):
-    """`source` says where the address came from, for the message that nothing answers there."""
+    """`source` says where the address came from, for the message that nothing answers there. `user` is in whose name things are asked;
+    empty: the key's own.
+    """
 
     url: str
     key: str
@@ -38,8 +40,10 @@ def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
     path = profile_path(environ)
     stored = _stored(path)
     url, source = _address(environ, path, stored)
-    key = environ.get("MUSTER_API_KEY") or _text(stored, "key")
-    user = _text(stored, "user") or local_user(environ)
+    if key := environ.get("MUSTER_API_KEY"):
+        user = environ.get("MUSTER_USER", "")  # whoever the key stands for, unless another is named
+    else:
+        key, user = _text(stored, "key"), _text(stored, "user") or local_user(environ)
     return Profile(url.rstrip("/"), key, source, user, _text(stored, "state"), _text(stored, "nats"))
 
 

@@ -21,6 +21,7 @@ JOBS: Final = "Jobs"
 MODELS: Final = "Models"
 CLUSTER: Final = "Cluster"
 HISTORY: Final = "History"
+PEOPLE: Final = "People and keys"
 HERE: Final = "This machine"
 
 VERBS: Final[dict[str, Verb]] = {
@@ -44,6 +45,10 @@ VERBS: Final[dict[str, Verb]] = {
     "log": Verb(HISTORY, "Print the log of facts."),
     "state": Verb(HISTORY, "Print the state of the cluster at a past moment of the log."),
     "audit": Verb(HISTORY, "Prove that nothing in the log was changed."),
+    "login": Verb(PEOPLE, "Use a cluster from this machine: ask for a key, check it, keep it."),
+    "whoami": Verb(PEOPLE, "Show whose key is used here and what it may do."),
+    "tenant": Verb(PEOPLE, "List, set, show and remove tenants and their limits."),
+    "key": Verb(PEOPLE, "Create, list, rotate and revoke API keys."),
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that `muster up` started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),
@@ -57,6 +62,7 @@ KNOWN_ELSEWHERE: Final = {
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "node": "nodes", "gpu": "gpus", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
+    "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
 }  # fmt: skip
 
 

@@ -62,6 +62,7 @@ class Job(msgspec.Struct):
     retries_used: int = 0
     reason: str = ""
     exit_code: int | None = None
+    request: str = ""
     submitted_ns: int = 0
     queued_ns: int = 0
     placed_ns: int = 0
@@ -119,6 +120,7 @@ class Model(msgspec.Struct):
     wave: int = 0
     last_crash_ns: int = 0
     last_crash: str = ""
+    request: str = ""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -160,7 +162,7 @@ class Node(msgspec.Struct):
 
 
 class Tenant(msgspec.Struct):
-    """Limits (0 = none) and what is used now. Shares are hundredths of a GPU."""
+    """Limits (0 = none) and what is used now. Shares are hundredths of a GPU. A removed one stays, for its usage does."""
 
     tenant: TenantId
     max_gpu_share: int = 0
@@ -169,6 +171,29 @@ class Tenant(msgspec.Struct):
     held_share: int = 0
     waiting: int = 0
     used_share_ms: int = 0
+    gpu_hours: int = 0
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    shares_devices: bool = False
+    removed: bool = False
+
+
+class Key(msgspec.Struct):
+    """An API key that counts, by its hashes. Times are nanoseconds of the writers' wall clocks; 0 = never."""
+
+    key_id: str
+    tenant: TenantId
+    user: str
+    role: str
+    name: str
+    secret_hash: str
+    created_ns: int = 0
+    expires_ns: int = 0
+    rotated_ns: int = 0
+    old_hash: str = ""
+    old_until_ns: int = 0
+    by: str = ""
+    request: str = ""
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -206,6 +231,9 @@ class Cluster(msgspec.Struct):
     nodes: dict[NodeId, Node] = {}
     gpus: dict[GpuId, GpuView] = {}
     tenants: dict[TenantId, Tenant] = {}
+    keys: dict[str, Key] = {}
+    # The last sequence that changed a key: what an index over them has to look at.
+    keys_seq: int = 0
     # The port of the last placement that was given one: the next is looked for after it, so that none is given out again at once.
     port_last: int = 0
     ended: dict[JobId, int] = {}

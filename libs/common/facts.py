@@ -11,22 +11,33 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Corrupt, Refused, TooNew
-from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Replica, TenantId, Timing
+from libs.common.fact import Fact as Fact
+from libs.common.identity_facts import AccessRecorded as AccessRecorded
+from libs.common.identity_facts import KeyCreated as KeyCreated
+from libs.common.identity_facts import KeyRevoked as KeyRevoked
+from libs.common.identity_facts import KeyRotated as KeyRotated
+from libs.common.identity_facts import TenantSet as TenantSet
+from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+from libs.common.model_facts import ModelDeployed as ModelDeployed
+from libs.common.model_facts import ModelScaled as ModelScaled
+from libs.common.model_facts import ModelUndeployed as ModelUndeployed
+from libs.common.model_facts import ReplicaReady as ReplicaReady
+from libs.common.model_facts import ReplicasScaled as ReplicasScaled
+from libs.common.model_facts import ReplicaUnready as ReplicaUnready
 
 VERSION: Final = 1
 FACT_BYTES_MAX: Final = 64 << 10
 COMMIT_BYTES_MAX: Final = 512 << 10
 
 
-class Fact(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True):
-    """The base of all facts; `kind` (dotted, stable) is the tag on the wire."""
-
-
 class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
+    """`request` is a digest of what was asked, where the job's id was made from the client's own key: who repeats it is recognised."""
+
     job_id: JobId
     spec: JobSpec
     tenant: TenantId = TenantId("default")
     user: str = ""
+    request: str = ""
 
 
 class CancelRequested(Fact, frozen=True, tag="cancel.requested"):
@@ -35,35 +46,6 @@ class CancelRequested(Fact, frozen=True, tag="cancel.requested"):
     job_id: JobId
     signal: int = 15
     grace_s: int = 10
-    user: str = ""
-
-
-class TenantSet(Fact, frozen=True, tag="tenant.set"):
-    """Limits of a tenant; 0 means none. `max_gpu_share` is in hundredths of a GPU in use at one time."""
-
-    tenant: TenantId
-    max_gpu_share: int = 0
-    max_waiting: int = 0
-    weight: int = 100
-
-
-class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
-    """Serve this model. Said again it is a redeployment: the next generation, which replaces the one before it step by step."""
-
-    name: str
-    spec: ModelSpec
-    tenant: TenantId = TenantId("default")
-    user: str = ""
-
-
-class ModelScaled(Fact, frozen=True, tag="model.scaled"):
-    name: str
-    replicas: int
-    user: str = ""
-
-
-class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
-    name: str
     user: str = ""
 
 
@@ -147,18 +129,6 @@ class JobClosed(Fact, frozen=True, tag="job.closed"):
     exit_code: int | None = None
 
 
-class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
-    """Replicas that begin and replicas that are to end. Self-contained: it means the same whatever became of the model meanwhile."""
-
-    model: str
-    generation: int
-    add: tuple[Replica, ...] = ()
-    retire: tuple[JobId, ...] = ()
-    reason: str = ""
-    tenant: TenantId = TenantId("default")
-    user: str = ""
-
-
 class NodeLost(Fact, frozen=True, tag="node.lost"):
     node_id: NodeId
     incarnation: int
@@ -233,24 +203,7 @@ class JobReleased(Fact, frozen=True, tag="job.released"):
     job_id: JobId
     attempt: int
     node_id: NodeId
-    checks: dict[str, str] = {}
-
-
-class ReplicaReady(Fact, frozen=True, tag="replica.ready"):
-    """The replica answers its health path: requests may go to it."""
-
-    job_id: JobId
-    attempt: int
-    node_id: NodeId
-
-
-class ReplicaUnready(Fact, frozen=True, tag="replica.unready"):
-    """A replica that was ready does not answer as it should any more."""
-
-    job_id: JobId
-    attempt: int
-    node_id: NodeId
-    reason: str = ""
+    checks: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
 
 
 class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
@@ -275,7 +228,18 @@ class Unknown(Fact, frozen=True, tag="?"):
     raw: bytes
 
 
-GatewayFact = JobSubmitted | CancelRequested | TenantSet | ModelDeployed | ModelScaled | ModelUndeployed
+GatewayFact = (
+    JobSubmitted
+    | CancelRequested
+    | TenantSet
+    | KeyCreated
+    | KeyRotated
+    | KeyRevoked
+    | AccessRecorded
+    | ModelDeployed
+    | ModelScaled
+    | ModelUndeployed
+)
 QuotaFact = JobAdmitted | JobRejected | UsageCharged
 SchedulerFact = (
     TermBegan

@@ -8,7 +8,7 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import job_fold, model_fold, node_fold, subjects
+from libs.common import job_fold, key_fold, model_fold, node_fold, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
@@ -84,12 +84,6 @@ def _lease_extended(cluster: Cluster, fact: f.LeaseExtended, stamp: Stamp) -> Ch
     return Change()
 
 
-def _tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
-    tenant = tenant_of(cluster, fact.tenant)
-    tenant.max_gpu_share, tenant.max_waiting, tenant.weight = fact.max_gpu_share, fact.max_waiting, fact.weight
-    return Change()
-
-
 def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Change:
     tenant_of(cluster, fact.tenant).used_share_ms += fact.share_ms
     cluster.uncharged.pop(attempt_key(fact.job_id, fact.attempt), None)
@@ -107,7 +101,11 @@ def _fold(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
 _FOLDS: Final = {
     f.JobSubmitted: job_fold.submitted,
     f.CancelRequested: job_fold.cancel_requested,
-    f.TenantSet: _tenant_set,
+    f.TenantSet: key_fold.tenant_set,
+    f.KeyCreated: key_fold.created,
+    f.KeyRotated: key_fold.rotated,
+    f.KeyRevoked: key_fold.revoked,
+    f.AccessRecorded: key_fold.access_recorded,
     f.ModelDeployed: model_fold.deployed,
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,

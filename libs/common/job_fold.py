@@ -16,7 +16,7 @@ from libs.common.model import JobId, Member, NodeId, attempt_key
 def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
     if fact.job_id in cluster.jobs:
         return NOTHING
-    job = Job(fact.job_id, fact.spec, fact.tenant, fact.user, stamp.seq, submitted_ns=stamp.at_ns)
+    job = Job(fact.job_id, fact.spec, fact.tenant, fact.user, stamp.seq, request=fact.request, submitted_ns=stamp.at_ns)
     cluster.jobs[fact.job_id] = job
     tenant_of(cluster, fact.tenant).waiting += 1
     return Change((fact.job_id,))

@@ -17,19 +17,20 @@ STEADY_NS: Final = 60_000_000_000
 
 
 def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
-    """A living model is its tenant's; the name of an undeployed one is free for any."""
+    """A living model is its tenant's; the name of an undeployed one is free for any. A request that was repeated is one."""
     model = cluster.models.get(fact.name)
     if model is None:
         tenant_of(cluster, fact.tenant)
         model = Model(fact.name, fact.tenant, fact.user, fact.spec, stamp.seq, fact.spec.replicas, deployed_ns=stamp.at_ns)
+        model.request = fact.request
         cluster.models[fact.name] = model
         return Change((), (), (fact.name,))
-    if model.deployed and model.tenant != fact.tenant:
+    if model.deployed and (model.tenant != fact.tenant or (fact.request and fact.request == model.request)):
         return NOTHING
     tenant_of(cluster, fact.tenant)
     model.tenant, model.user, model.spec, model.replicas = fact.tenant, fact.user, fact.spec, fact.spec.replicas
     model.deployed, model.deployed_ns, model.generation = True, stamp.at_ns, model.generation + 1
-    model.crashes, model.last_crash_ns, model.last_crash = 0, 0, ""
+    model.crashes, model.last_crash_ns, model.last_crash, model.request = 0, 0, "", fact.request
     return Change((), (), (fact.name,))
 
 

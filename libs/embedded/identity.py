@@ -52,8 +52,13 @@ def api_key(keys: Path, known: str) -> str:
     """`known` (from the profile) when the gateway accepts it, else a new key, added to what the gateway accepts."""
     path = api_keys_file(keys)
     accepted = path.read_text().splitlines() if path.exists() else []
-    if known and digest(known) in accepted:
-        return known
+    return known if known and digest(known) in accepted else new_api_key(keys)
+
+
+def new_api_key(keys: Path, only: bool = False) -> str:
+    """An administrator's key, added to what the gateway accepts; with `only` nothing else of this file counts any more."""
+    path = api_keys_file(keys)
+    accepted = path.read_text().splitlines() if path.exists() and not only else []
     key = API_KEY_PREFIX + secrets.token_urlsafe(API_KEY_BYTES)
     write_private(path, "\n".join([*accepted, digest(key)]))
     return key

@@ -25,15 +25,18 @@ from libs.common.model import JobId
 from libs.common.settings import Settings
 from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
+from services.api_gateway import roles
+from services.api_gateway.access import Recorder
 from services.api_gateway.auth import Keys
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.metering import Meter, Unmetered
 from services.api_gateway.openai.upstream import Upstream
-from services.api_gateway.problems import Problem
+from services.api_gateway.problems import Denied, Problem
+from services.api_gateway.roles import Principal
 from services.api_gateway.telemetry import Telemetry
 from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
-from services.api_gateway.views.history import History
+from services.api_gateway.views.history import History, concerns
 from services.api_gateway.views.index import JobIndex
 from services.api_gateway.views.snapshots import Snapshots
 from services.api_gateway.views.waiting import Waiting
@@ -85,6 +88,7 @@ class Gateway:
         self.snapshots = Snapshots(store, 0)
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), seen=lambda: self.cluster.seq)
         self.clocks = ClockWatch(clock)
+        self.access = Recorder(clock, self.writer.put, full=lambda: self.fill >= FULL_AT)
         self.caught_up = False
         self.heard_boot_ns = 0
         self.lag = 0
@@ -105,6 +109,7 @@ class Gateway:
                 tasks.create_task(self.writer.run(), name="writer")
                 tasks.create_task(self._read(), name="reader")
                 tasks.create_task(self._survey(), name="survey")
+                tasks.create_task(self.access.run(), name="access")
                 self.caught_up = True
         finally:
             await self.upstream.close()
@@ -220,39 +225,52 @@ class Gateway:
         if self.cluster.seq < seq:
             await self.waiting.sequence(seq)
 
-    def job(self, ref: str) -> Job:
-        """By id, name, or unique beginning of an id. Raises Problem 404, or 409 naming the candidates."""
-        found = self.cluster.jobs.get(JobId(ref)) or self.index.named(ref)
+    def job(self, ref: str, principal: Principal) -> Job:
+        """By id, name, or unique beginning of an id, of those that the principal sees. Raises Problem 404, or 409 naming the candidates."""
+
+        def seen(job: Job) -> bool:
+            return roles.sees(principal, job.tenant)
+
+        known = self.cluster.jobs.get(JobId(ref))
+        found = known if known is not None and seen(known) else self.index.named(ref, seen)
         if found is not None:
             return found
-        candidates = self.index.beginning(ref) if ref else []
+        candidates = self.index.beginning(ref, seen) if ref else []
         if len(candidates) > 1:
             raise Problem(409, f"{ref!r} begins the ids of several jobs: write more of it", candidates=candidates)
         if not candidates:
-            raise Problem(404, f"no job has the id, the name or an id beginning with {ref[:64]!r}: GET /v1/jobs?all=1 lists what is known")
+            kind = Problem if known is None else Denied
+            raise kind(404, f"no job has the id, the name or an id beginning with {ref[:64]!r}: GET /v1/jobs?all=1 lists what is known")
         return self.cluster.jobs[candidates[0]]
 
-    async def archived_job(self, ref: str) -> list[int]:
-        """The commits of a job that left the live state, by its whole id; none when nobody knows it."""
+    async def archived_job(self, ref: str, principal: Principal) -> list[int]:
+        """The commits of a job that left the live state, by its whole id; none when nobody knows it or the principal may not."""
         try:
-            return await archive.job_seqs(self.bus, ref)
+            seqs = await archive.job_seqs(self.bus, ref)
+            return seqs if seqs and await self._saw(seqs[0], ref, principal) else []
         except Unavailable as error:
             logger.warning("the archive was asked about job %s: %s", ref[:64], error)
             return []
 
-    async def job_seqs(self, ref: str) -> tuple[JobId, list[int]]:
+    async def _saw(self, seq: int, job_id: str, principal: Principal) -> bool:
+        """Whether the job whose first commit this is was the principal's to see: that commit names its tenant."""
+        entry = None if roles.sees_all(principal) else await self.entries.get(seq)
+        facts = [fact for fact in f.decode(entry.data).facts if concerns(fact, job_id)] if entry is not None else []
+        return roles.sees_all(principal) or any(roles.sees(principal, getattr(fact, "tenant", "")) for fact in facts)
+
+    async def job_seqs(self, ref: str, principal: Principal) -> tuple[JobId, list[int]]:
         """Id and commits of a job, from the archive where this gateway does not know them. Raises Problem as `job` does."""
         try:
-            job = self.job(ref)
+            job = self.job(ref, principal)
         except Problem as problem:
-            seqs = await self.archived_job(ref) if problem.status == 404 else []
+            seqs = await self.archived_job(ref, principal) if problem.status == 404 else []
             if not seqs:
                 raise
             return JobId(ref), seqs
         known = self.history.of(job.job_id)
         if known and known[0] == job.seq:
             return job.job_id, known
-        return job.job_id, sorted({*await self.archived_job(job.job_id), *known})
+        return job.job_id, sorted({*await self.archived_job(job.job_id, principal), *known})
 
     def new_job_id(self) -> JobId:
         """Short, readable, and never one that is known here."""

@@ -14,6 +14,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 TITLES: Final = {
     400: "Bad request",
     401: "Not authorised",
+    403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
@@ -35,6 +36,10 @@ class Problem(MusterError):
         self.status = status
         self.detail = detail
         self.more = more
+
+
+class Denied(Problem):
+    """A problem of authority: 403, or 404 for what the asker may not know of. It is recorded as a denial, with this text."""
 
 
 def render(problem: Problem) -> bytes:

@@ -49,6 +49,8 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
         stop.set()
         server.should_exit = True
         await asyncio.wait((listening,), timeout=2 * STOP_S)
+        if gateway.caught_up and not running.done():
+            await gateway.access.drain()
         running.cancel()
 
 
@@ -73,6 +75,8 @@ def server_for(gateway: Gateway, host: str, port: int) -> uvicorn.Server:
         access_log=False,
         log_config=None,
         server_header=False,
+        # Where a request comes from is recorded: what a client writes into a header is no proof of it.
+        proxy_headers=False,
         timeout_graceful_shutdown=STOP_S,
     )
     server = uvicorn.Server(config)

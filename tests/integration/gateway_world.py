@@ -149,7 +149,7 @@ class World:
         async with self.session.request(method, self.url + path, **options) as response:
             text = await response.text()
             assert response.status == status, f"{method} {path}: {response.status} {text}"
-            return json.loads(text)
+            return json.loads(text) if text else None
 
     async def submit(self, **fields: object) -> dict[str, Any]:
         job: dict[str, Any] = await self.ask("POST", "/v1/jobs", 201, json={"command": ["true"], **fields})
@@ -158,6 +158,19 @@ class World:
     async def settle(self) -> None:
         """Everything in the log is folded."""
         await self.gateway.settle((await self.log.bounds())[1])
+
+    async def said(self) -> list[AnyFact | f.Unknown]:
+        """All facts of the log but the access records, which come when they come."""
+        entries = [await self.log.get(seq) for seq in range(1, (await self.log.bounds())[1] + 1)]
+        facts = [fact for entry in entries if entry is not None for fact in f.decode(entry.data).facts]
+        return [fact for fact in facts if not isinstance(fact, f.AccessRecorded)]
+
+    @asynccontextmanager
+    async def as_(self, role: str, user: str, tenant: str = "default") -> AsyncIterator["World"]:
+        """The same gateway, asked with a new key of that role."""
+        made = await self.ask("POST", "/v1/keys", 201, json={"user": user, "tenant": tenant, "role": role})
+        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {made['key']}"}) as session:
+            yield World(self.gateway, self.running, session, self.url)
 
     async def run_to(self, state: str, node: str = "n1", **fields: object) -> str:
         """A job in that state: queued, placed, running or completed."""
@@ -179,6 +192,7 @@ async def gateway_world(
     stream: MemoryStream | None = None,
     store: MemorySnapshots | None = None,
     filled: float = 0.0,
+    records_access: bool = False,
     instance: str = "a",
     **changed: Any,
 ) -> AsyncIterator[World]:
@@ -193,6 +207,8 @@ async def gateway_world(
     gateway = Gateway(
         MemoryLog(stream, idle_s=0.05), MemoryBus(), SystemClock(), settings, MemoryOutputs(), store or MemorySnapshots(), filled=part
     )
+    if not records_access:
+        gateway.access.pause_s = 3_600.0  # the log holds what the test says, and nothing in between
     server = server_for(gateway, "127.0.0.1", 0)
     tasks = [asyncio.create_task(gateway.run()), asyncio.create_task(server.serve())]
     while not (server.started and gateway.caught_up):

@@ -132,7 +132,7 @@ async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path:
 async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with model_world(tmp_path) as (world, _):
         member = Principal("k", "default", "ann", "member")
-        monkeypatch.setattr(world.gateway.keys, "principal", lambda key: member)
+        monkeypatch.setattr(world.gateway.keys, "principal", lambda *_: (member, ""))
         assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == ["m", "cold"]
         for method, path in (("GET", "/v1/models/theirs"), ("POST", CHAT)):
             async with world.session.request(method, world.url + path, json={"model": "theirs"}) as response:

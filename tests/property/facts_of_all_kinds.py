@@ -37,6 +37,7 @@ JOBS: Final = tuple(JobId(f"j{number}") for number in range(1, 7))
 MODELS: Final = ("m1", "m2")
 # A state directory's name; empty in what was recorded before there were any.
 DIRECTORIES: Final = ("", "one", "one", "other")
+KEYS: Final = ("k1", "k2")
 TENANTS: Final = tuple(TenantId(name) for name in ("default", "physics"))
 SHARES: Final = (25, 50, WHOLE_GPU)
 HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.RESETTING, gpu_life.OFFLINE)
@@ -55,7 +56,11 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for job in cluster.jobs.values():
         if job.state not in job_life.ENDED:
             yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
-    yield f.TenantSet(tenant=chance.choice(TENANTS), max_waiting=chance.randrange(3))
+    yield f.TenantSet(tenant=chance.choice(TENANTS), max_waiting=chance.randrange(3), removed=chance.random() < 0.1)
+    yield f.KeyCreated(key_id=chance.choice(KEYS), secret_hash="h", tenant=chance.choice(TENANTS), user="ada", role="member")
+    yield f.KeyRotated(key_id=chance.choice(KEYS), secret_hash="g")
+    yield f.KeyRevoked(key_id=chance.choice(KEYS))
+    yield f.AccessRecorded(entries=b"", count=0)
     for name in MODELS:
         yield f.ModelDeployed(name=name, spec=ModelSpec(command=("serve",)), tenant=chance.choice(TENANTS))
         yield f.ModelScaled(name=name, replicas=chance.randrange(4))
@@ -190,7 +195,11 @@ def wild(chance: Random) -> AnyFact:
     made: tuple[AnyFact, ...] = (
         f.JobSubmitted(job_id=job_id, spec=JobSpec(command=(), gpus=number, nodes=number), tenant=chance.choice(TENANTS)),
         f.CancelRequested(job_id=job_id, signal=number, grace_s=number, user=word),
-        f.TenantSet(tenant=chance.choice(TENANTS), max_gpu_share=number, max_waiting=number, weight=number),
+        f.TenantSet(tenant=chance.choice(TENANTS), max_gpu_share=number, max_waiting=number, weight=number, gpu_hours=number),
+        f.KeyCreated(key_id=word, secret_hash=word, tenant=chance.choice(TENANTS), user=word, role=word, expires_ns=number),
+        f.KeyRotated(key_id=word, secret_hash=word, old_until_ns=number),
+        f.KeyRevoked(key_id=word),
+        f.AccessRecorded(entries=b"?", count=number, dropped=number),
         f.ModelDeployed(name=model, spec=ModelSpec(command=(), replicas=number), tenant=chance.choice(TENANTS)),
         f.ModelScaled(name=model, replicas=number),
         f.ModelUndeployed(name=model),

@@ -8,11 +8,13 @@ from typing import Final
 import click
 
 from libs.cli import history
+from libs.cli.access import show_access
 from libs.cli.faults import Cut, Unreachable
 from libs.cli.gateway import Json, ask, opened
 from libs.cli.output import coloured, listed, print_table, print_value, terminal_width
 from libs.cli.profile import Profile, read_profile
 from libs.cli.table import CYAN, DIM, GAP, clean, cut, paint
+from libs.common.errors import Refused
 
 PAGE: Final = 1_000
 LAST: Final = 1_000
@@ -32,8 +34,10 @@ Wanted = dict[str, object]
 @click.option("--until", metavar="WHEN", help="Up to then.")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="The last N (default 1000; with -f 10, then what comes).")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is recorded from now on.")
+@click.option("--access", is_flag=True, help="Who asked for what, and whether they might, instead of the facts (operators).")
+@click.option("--denied", is_flag=True, help="With --access: only what was not allowed.")
 @listed
-def command(limit: int | None, follow: bool, form: str, no_headers: bool, **wanted: str | None) -> None:
+def command(limit: int | None, follow: bool, form: str, no_headers: bool, access: bool, denied: bool, **wanted: str | None) -> None:
     """Print the log of facts.
 
     \b
@@ -41,8 +45,14 @@ def command(limit: int | None, follow: bool, form: str, no_headers: bool, **want
     muster log --kind node.lost --since 7d
     muster log -f
     muster log -f -o json | jq .kind      one JSON object a line
+    muster log --access --denied --since 1d
     """
     profile = read_profile()
+    if access or denied:
+        if follow or any(wanted[name] for name in ("job", "node", "kind")):
+            raise Refused("--access is read with --since, --until, --denied and -n only")
+        show_access(profile, {**wanted, "denied": denied or None}, limit or LAST, form, not no_headers)
+        return
     if follow:
         _follow(profile, dict(wanted), limit or FOLLOW_LAST, form)
         return

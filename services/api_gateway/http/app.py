@@ -2,16 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from libs.common.errors import Refused, Unavailable
+from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http import deployments, events, health, intents_on_jobs, jobs, nodes, streams, watch
+from services.api_gateway.http import access, deployments, events, health, intents_on_jobs, jobs, keys, nodes, streams, tenants, watch
 from services.api_gateway.http.edge import Edge, refuse
-from services.api_gateway.problems import Problem
+from services.api_gateway.http.queries import principal_of
+from services.api_gateway.problems import Denied, Problem
 
 ROUTERS = (
     jobs.router,
@@ -21,18 +23,21 @@ ROUTERS = (
     streams.router,
     events.router,
     watch.router,
+    tenants.router,
+    keys.router,
+    access.router,
     health.router,
 )
 
 
 def create_app(gateway: Gateway) -> Edge:
     """The app for one gateway: the edge is outermost, so that a request to a model passes nothing else."""
-    return Edge(create_routes(gateway), gateway)
+    return Edge(create_routes(gateway), gateway, gateway.access)
 
 
 def create_routes(gateway: Gateway) -> FastAPI:
     """All routes but OpenAI's."""
-    app = FastAPI(title="Muster", version="1", description="A GPU cluster manager", redoc_url=None)
+    app = FastAPI(title="Muster", version="1", description="A GPU cluster manager", redoc_url=None, dependencies=[Depends(_authorised)])
     app.state.gateway = gateway
     for router in ROUTERS:
         app.include_router(router)
@@ -44,8 +49,18 @@ def create_routes(gateway: Gateway) -> FastAPI:
     return app
 
 
+async def _authorised(request: Request) -> None:
+    """Every route passes here before it runs, whichever file it stands in. Raises Denied 403."""
+    route = request.scope["route"].path
+    denial = None if route in roles.PUBLIC else roles.denial(principal_of(request), request.method, route)
+    if denial is not None:
+        raise denial
+
+
 def _typed(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def on_error(request: Request, error: Exception) -> Response:
+        if isinstance(error, Denied):
+            request.scope["denied"] = error.detail
         return refuse(error if isinstance(error, Problem) else Problem(status, str(error)))
 
     return on_error

@@ -1,16 +1,27 @@
 """/v1/deployments: models that are served. Their replicas are jobs: output, history and why of one are under /v1/jobs."""
 
 from fastapi import APIRouter, Request
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from libs.common.cluster import Model
 from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
-from services.api_gateway import intents, model_intents
+from services.api_gateway import idempotency, intents, model_intents, roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_why
-from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, read, settled
-from services.api_gateway.problems import Problem
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    answer_list,
+    documented,
+    gateway_of,
+    principal_of,
+    read,
+    settled,
+    signed_body_of,
+)
+from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.models import model_shown
 
 router = APIRouter(tags=["deployments"])
@@ -26,19 +37,25 @@ class ListQuery(Query, frozen=True):
 async def deploy(request: Request) -> Response:
     """Serve a model: the scheduler keeps as many replicas of its command as are asked for."""
     read(request, Query)
-    gateway, body = gateway_of(request), await body_of(request)
+    gateway, body, tenant = gateway_of(request), await signed_body_of(request), principal_of(request).tenant
+    once = idempotency.once(request.headers.get(idempotency.HEADER), "model", tenant, body)
     name = body.get("name") if isinstance(body, dict) else None
     known = gateway.cluster.models.get(name) if isinstance(name, str) else None
+    if known is not None and known.deployed and once.digest and known.request == once.digest:
+        return answer(model_shown(gateway.cluster, known), 200, idempotency.REPLAYED)
     if known is not None and known.deployed:
         raise Problem(409, f"model {name} is deployed already: redeploy it, or undeploy it first", state="deployed", name=name)
-    fact = model_intents.deployment(body, known, TenantId("default"))
-    return await _deploy(gateway, fact, 201)
+    fact = model_intents.deployment(body, known, TenantId(tenant))
+    return await _deploy(gateway, replace(fact, request=once.digest), 201)
 
 
 async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Response:
     gateway.check_room()
     await gateway.record(fact)
-    shown = model_shown(gateway.cluster, gateway.cluster.models[fact.name])
+    model = gateway.cluster.models[fact.name]
+    if model.tenant != fact.tenant:
+        raise Problem(409, f"model {fact.name} was deployed by another tenant at the same moment: take another name")
+    shown = model_shown(gateway.cluster, model)
     shown.warnings = intents.warnings(fact.spec)
     return answer(shown, status, {"location": f"/v1/deployments/{fact.name}"})
 
@@ -47,7 +64,8 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
 async def list_deployments(request: Request) -> Response:
     """Models by name."""
     gateway, query = await settled(request, ListQuery)
-    models = sorted(gateway.cluster.models.values(), key=lambda model: model.name)
+    seen = [model for model in gateway.cluster.models.values() if roles.sees(principal_of(request), model.tenant)]
+    models = sorted(seen, key=lambda model: model.name)
     shown = (model_shown(gateway.cluster, model) for model in models if query.all or model.deployed or model.jobs)
     return await answer_list("deployments", shown, {"seq": gateway.cluster.seq})
 
@@ -56,7 +74,7 @@ async def list_deployments(request: Request) -> Response:
 async def show_deployment(request: Request, name: str) -> Response:
     """One model with its replicas."""
     gateway, _ = await settled(request, Query)
-    return answer(model_shown(gateway.cluster, _model(gateway, name)))
+    return answer(model_shown(gateway.cluster, _model(request, name)))
 
 
 @router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))
@@ -64,8 +82,8 @@ async def scale(request: Request, name: str) -> Response:
     """Ask for another number of replicas."""
     read(request, Query)
     gateway = gateway_of(request)
-    model = _deployed(gateway, name)
-    await gateway.record(model_intents.scaling(await body_of(request), model))
+    model = _deployed(request, name)
+    await gateway.record(model_intents.scaling(await signed_body_of(request), model))
     return answer(model_shown(gateway.cluster, model))
 
 
@@ -74,8 +92,8 @@ async def undeploy(request: Request, name: str) -> Response:
     """End all replicas; the name and its history stay known."""
     read(request, Query)
     gateway = gateway_of(request)
-    model = _deployed(gateway, name)
-    await gateway.record(model_intents.undeployment(await body_of(request), model))
+    model = _deployed(request, name)
+    await gateway.record(model_intents.undeployment(await signed_body_of(request), model))
     return answer(model_shown(gateway.cluster, model), 202)
 
 
@@ -84,25 +102,29 @@ async def redeploy(request: Request, name: str) -> Response:
     """Exchange all replicas, one after the other; what the body does not name stays as it is."""
     read(request, Query)
     gateway = gateway_of(request)
-    return await _deploy(gateway, model_intents.redeployment(await body_of(request), _deployed(gateway, name)), 202)
+    return await _deploy(gateway, model_intents.redeployment(await signed_body_of(request), _deployed(request, name)), 202)
 
 
 @router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))
 async def why(request: Request, name: str) -> Response:
     """Why the model is as it is: the scheduler's answer."""
     gateway, _ = await settled(request, Query)
-    return await ask_why(gateway, {"model": _model(gateway, name).name})
+    return await ask_why(gateway, {"model": _model(request, name).name})
 
 
-def _model(gateway: Gateway, name: str) -> Model:
-    model = gateway.cluster.models.get(name)
-    if model is None:
-        raise Problem(404, f"no model {name[:64]!r} is known: GET /v1/deployments lists them")
+def _model(request: Request, name: str) -> Model:
+    """The model, if the asker sees it."""
+    model = gateway_of(request).cluster.models.get(name)
+    if model is None or not roles.sees(principal_of(request), model.tenant):
+        kind = Problem if model is None else Denied
+        raise kind(404, f"no model {name[:64]!r} is known: GET /v1/deployments lists them")
     return model
 
 
-def _deployed(gateway: Gateway, name: str) -> Model:
-    model = _model(gateway, name)
+def _deployed(request: Request, name: str) -> Model:
+    """The model, if it is deployed and the asker may change it."""
+    model = _model(request, name)
+    roles.check_change(principal_of(request), f"model {model.name}", model.tenant, model.user)
     if not model.deployed:
         raise Problem(409, f"model {name} is not deployed: POST /v1/deployments deploys it", state="undeployed", name=name)
     return model

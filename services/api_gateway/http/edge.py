@@ -12,39 +12,34 @@ from typing import Final, Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.api_gateway.auth import Principal
+from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
 from services.api_gateway.problems import MEDIA_TYPE, Problem, render
+from services.api_gateway.roles import Principal
 
 BODY_BYTES_MAX: Final = 1 << 20
 KEYED: Final = "/v1"
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
-ALLOWED: Final = "allowed"
 
 
 class Access(Protocol):
-    """Hears of every request once, when its answer begins, or when it ended without one (status 0)."""
+    """Hears of every request that needs a key once, when its answer begins, or when it ended without one (status 0). `denied` is why it
+    was not allowed, else empty.
+    """
 
-    def note(self, scope: Scope, principal: Principal | None, route: str, status: int, decision: str) -> None: ...
-
-
-class Unrecorded:
-    """Nobody keeps access records."""
-
-    def note(self, scope: Scope, principal: Principal | None, route: str, status: int, decision: str) -> None:
-        pass
+    def note(self, scope: Scope, principal: Principal | None, route: str, status: int, denied: str) -> None: ...
 
 
 class Edge:
-    """The outermost app. It puts `request_id` and `principal` into the scope."""
+    """The outermost app. It puts `request_id` and `principal` into the scope; whoever denies something says why under `denied`."""
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, access: Access | None = None) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, access: Access) -> None:
         self.app = app
         self.gateway = gateway
-        self.access: Access = access or Unrecorded()
+        self.access = access
         self.openai = openai.OpenAI(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +48,7 @@ class Edge:
             return
         route = openai.route_of(scope["path"])
         passage = _Passage(self, scope, send, route or "")
-        problem = self._refusal(scope, passage, bounded=route is None)
+        problem = self._refusal(scope, passage, route)
         try:
             if problem is not None:
                 await (refuse(problem)(scope, receive, passage.send) if route is None else _refuse_openai(problem, passage.send))
@@ -64,34 +59,40 @@ class Edge:
         finally:
             passage.end()
 
-    def _refusal(self, scope: Scope, passage: "_Passage", bounded: bool) -> Problem | None:
+    def _refusal(self, scope: Scope, passage: "_Passage", route: str | None) -> Problem | None:
         path: str = scope["path"]
         authorization, length = passage.headers()
         if not (path == KEYED or path.startswith(KEYED + "/")):
             return None
         scheme, _, key = authorization.partition(" ")
-        principal = self.gateway.keys.principal(key.strip()) if scheme.lower() == "bearer" else None
+        gateway = self.gateway
+        given = key.strip() if scheme.lower() == "bearer" else ""
+        principal, why = gateway.keys.principal(given, gateway.cluster, gateway.clock.wall_ns())
         scope["principal"] = principal
-        if principal is None:
-            passage.decision = "no accepted key"
-            return _unauthorised(bool(self.gateway.settings.api_keys_file))
-        if bounded and length.isdigit() and int(length) > BODY_BYTES_MAX:
+        if principal is None and gateway.caught_up:
+            scope["denied"] = why
+            return _unauthorised(bool(gateway.settings.api_keys_file))
+        if principal is None or not gateway.caught_up:
+            return Problem(503, f"the gateway is still reading the log (at {gateway.cluster.seq}): try again in a moment")
+        if route is not None:
+            denial = roles.denial(principal, scope["method"], route)
+            if denial is not None:
+                scope["denied"] = denial.detail
+                return denial
+        elif length.isdigit() and int(length) > BODY_BYTES_MAX:
             return _too_large()
-        if not self.gateway.caught_up:
-            return Problem(503, f"the gateway is still reading the log (at {self.gateway.cluster.seq}): try again in a moment")
         return None
 
 
 class _Passage:
     """One request through the edge: measured and noted when its answer begins."""
 
-    __slots__ = ("began", "decision", "edge", "inner", "route", "scope", "status")
+    __slots__ = ("began", "edge", "inner", "route", "scope", "status")
 
     def __init__(self, edge: Edge, scope: Scope, send: Send, route: str) -> None:
         self.edge, self.scope, self.inner, self.route = edge, scope, send, route
         self.began = time.perf_counter()
         self.status = 0
-        self.decision = ALLOWED
 
     def headers(self) -> tuple[str, bytes]:
         """The authorisation and the length; the request's id, its own or a new one, goes into the scope."""
@@ -116,11 +117,16 @@ class _Passage:
         self.status = status
         route = self.route = self.route or _route(self.scope)
         self.edge.gateway.telemetry.answered(_method(self.scope), route, status, time.perf_counter() - self.began)
-        self.edge.access.note(self.scope, self.scope.get("principal"), route, status, self.decision)
+        self._note(status)
 
     def end(self) -> None:
         if not self.status:
-            self.edge.access.note(self.scope, self.scope.get("principal"), self.route or _route(self.scope), 0, self.decision)
+            self._note(0)
+
+    def _note(self, status: int) -> None:
+        scope = self.scope
+        if "principal" in scope:
+            self.edge.access.note(scope, scope["principal"], self.route or _route(scope), status, scope.get("denied", ""))
 
 
 class _Bounded:

@@ -13,10 +13,13 @@ from libs.common import facts as f
 from libs.common.errors import Refused
 from libs.common.facts import KINDS, Commit
 from libs.common.log import Entry
+from libs.common.model import JobId
+from services.api_gateway import roles
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, documented, settled
+from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
 from services.api_gateway.problems import Problem
+from services.api_gateway.roles import Principal
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.past import fold_to, state_lines
@@ -26,6 +29,10 @@ SCAN_MAX: Final = 20_000
 EVENTS_MAX: Final = 1_000
 FOLLOW_WAIT_S: Final = 15.0
 
+# Facts that every tenant may read: of machines and of the cluster's clockwork.
+OF_ALL: Final = (f.TermBegan, f.ClusterConfigured, f.LeaseExtended, f.NodeLost, f.NodeReturned, f.GpuFaulted, f.GpuRecovered)
+OF_KEYS: Final = (f.KeyCreated, f.KeyRotated, f.KeyRevoked)
+
 router = APIRouter(tags=["log"])
 
 _encode = msgspec.json.Encoder().encode
@@ -33,7 +40,9 @@ _past = asyncio.Semaphore(1)
 
 
 class EventsQuery(Query, frozen=True):
-    """`last` begins that many commits before the end; `kind` may be several, or end in `.` for all of a family."""
+    """`last` begins that many commits before the end; `kind` may be several, or end in `.` for all of a family. Access records are shown
+    only where they are asked for by kind.
+    """
 
     job: str = ""
     node: str = ""
@@ -55,7 +64,9 @@ async def events(request: Request) -> Response:
     """Facts in order; with `follow` one a line as they come."""
     gateway, query = await settled(request, EventsQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
-    wanted = _Wanted(gateway, query, (await gateway.job_seqs(query.job))[0] if query.job else "")
+    principal = principal_of(request)
+    job_id = (await gateway.job_seqs(query.job, principal))[0] if query.job else ""
+    wanted = _Wanted(gateway, query, principal, job_id)
     after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
     if query.follow:
         return StreamingResponse(_followed(gateway, wanted, after), media_type="application/x-ndjson")
@@ -95,7 +106,9 @@ async def _followed(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIte
 class _Wanted:
     """Which facts are asked for. Raises Refused or Problem naming a parameter that makes no sense."""
 
-    def __init__(self, gateway: Gateway, query: EventsQuery, job_id: str) -> None:
+    def __init__(self, gateway: Gateway, query: EventsQuery, principal: Principal, job_id: str) -> None:
+        self.cluster = gateway.cluster
+        self.principal = principal
         now_ns = gateway.clock.wall_ns()
         check_range("after", query.after, 0, 1 << 62)
         self.since_ns = instant_ns(query.since, "since", now_ns)
@@ -111,11 +124,22 @@ class _Wanted:
         return [row(entry.seq, commit, fact) for fact in commit.facts if self._wants(commit, fact)]
 
     def _wants(self, commit: Commit, fact: f.AnyFact | f.Unknown) -> bool:
-        if self.kinds and not f.kind_of(fact).startswith(self.kinds):
+        if not (f.kind_of(fact).startswith(self.kinds) if self.kinds else not isinstance(fact, f.AccessRecorded)):
+            return False
+        if not (self.job_id or self._seen(fact)):
             return False
         if self.job_id and not (concerns(fact, self.job_id) and hasattr(fact, "job_id")):
             return False
         return not self.node_id or _on_node(commit, fact, self.node_id)
+
+    def _seen(self, fact: f.AnyFact | f.Unknown) -> bool:
+        """What is of the asker's tenant, and what is of nobody's; of keys only the administrator hears."""
+        if isinstance(fact, OF_KEYS) or roles.sees_all(self.principal):
+            return self.principal.role == roles.ADMIN or not isinstance(fact, OF_KEYS)
+        job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
+        model = self.cluster.models.get(getattr(fact, "model", getattr(fact, "name", "")))
+        tenant = getattr(fact, "tenant", None) or (job.tenant if job else model.tenant if model else "")
+        return tenant == self.principal.tenant or isinstance(fact, OF_ALL)
 
 
 def _on_node(commit: Commit, fact: f.AnyFact | f.Unknown, node_id: str) -> bool:

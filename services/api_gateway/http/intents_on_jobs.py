@@ -9,8 +9,7 @@ from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.errors import Refused
 from services.api_gateway import intents
-from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read, settled
+from services.api_gateway.http.queries import Query, answer, documented, gateway_of, job_of, job_to_change, read, settled, signed_body_of
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended, job_shown
 
@@ -31,21 +30,21 @@ class WaitQuery(Query, frozen=True):
 async def cancel(request: Request, ref: str) -> Response:
     """Ask for the job's end: `signal` first, KILL after `grace_s`."""
     read(request, Query)
-    return await _cancel(gateway_of(request), ref, await body_of(request))
+    return await _cancel(request, ref, await signed_body_of(request))
 
 
 @router.post("/v1/jobs/{ref}/kill", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def kill(request: Request, ref: str) -> Response:
     """Ask for the job's end without grace."""
     read(request, Query)
-    body = await body_of(request)
+    body = await signed_body_of(request)
     if body is not None and not isinstance(body, dict):
         raise Refused("the request body must be a JSON object")
-    return await _cancel(gateway_of(request), ref, {**(body or {}), **KILL})
+    return await _cancel(request, ref, {**(body or {}), **KILL})
 
 
-async def _cancel(gateway: Gateway, ref: str, body: object) -> Response:
-    job = gateway.job(ref)
+async def _cancel(request: Request, ref: str, body: object) -> Response:
+    gateway, job = gateway_of(request), job_to_change(request, ref)
     if ended(job):
         raise Problem(409, f"job {job.job_id} has ended already: it is {job.state}", state=job.state, id=job.job_id)
     fact = intents.cancellation(body, job)
@@ -62,7 +61,7 @@ async def wait(request: Request, ref: str) -> Response:
         raise Refused(f"timeout_s: {query.timeout_s} is out of bounds: give 0 to {WAIT_MAX_S:.0f}")
     if query.state and query.state not in (*job_life.LIVE, *job_life.ENDED):
         raise Refused(f"state: {query.state[:32]!r} is not known: give one of {', '.join(job_life.LIVE)}")
-    job = gateway.job(ref)
+    job = job_of(request, ref)
     deadline = gateway.clock.boot_ns() + int(query.timeout_s * 1e9)
     while _unchanged(job, query.state):
         left_s = (deadline - gateway.clock.boot_ns()) / 1e9

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from libs.common import facts as f
@@ -13,11 +14,25 @@ from libs.common import job_life, subjects
 from libs.common.cluster import Job
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
-from services.api_gateway import intents
+from libs.common.model import JobId, TenantId
+from services.api_gateway import idempotency, intents, roles
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, read, settled
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    answer_list,
+    documented,
+    gateway_of,
+    job_of,
+    principal_of,
+    read,
+    settled,
+    signed_body_of,
+)
+from services.api_gateway.idempotency import Once
 from services.api_gateway.problems import Problem
+from services.api_gateway.roles import Principal
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.jobs import job_shown
@@ -44,6 +59,7 @@ class ListQuery(Query, frozen=True):
     label: tuple[str, ...] = ()
     since: str = ""
     user: str = ""
+    tenant: str = ""
     name: str = ""
     limit: int = 200
     after: int = 0
@@ -61,19 +77,29 @@ class WhyQuery(Query, frozen=True):
 @router.post("/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, intents.SUBMIT_FIELDS))
 async def submit(request: Request) -> Response:
     """Record a job; answered once it is stored and visible to the next read."""
-    gateway, query = gateway_of(request), read(request, SubmitQuery)
-    fact = intents.submission(await body_of(request), gateway.new_job_id())
+    gateway, query, tenant = gateway_of(request), read(request, SubmitQuery), principal_of(request).tenant
+    body = await signed_body_of(request)
+    once = idempotency.once(request.headers.get(idempotency.HEADER), "job", tenant, body)
+    job_id = JobId("j" + once.id) if once.id else gateway.new_job_id()
+    fact = replace(intents.submission(body, job_id), tenant=TenantId(tenant), request=once.digest)
     if query.dry_run:
         return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": intents.warnings(fact.spec)})
-    gateway.check_room()
-    await gateway.record(fact)
-    return _submitted(gateway, fact)
+    seq = 0
+    if job_id not in gateway.cluster.jobs:
+        gateway.check_room()
+        seq = await gateway.record(fact)
+    return _submitted(gateway, fact, once, seq)
 
 
-def _submitted(gateway: Gateway, fact: JobSubmitted) -> Response:
-    shown = job_shown(gateway.cluster.jobs[fact.job_id])
-    shown.warnings = intents.warnings(fact.spec)
-    return answer(shown, 201, {"location": f"/v1/jobs/{fact.job_id}"})
+def _submitted(gateway: Gateway, fact: JobSubmitted, once: Once, seq: int) -> Response:
+    """The job that the fold has, which may be of an earlier request with the same key."""
+    job = gateway.cluster.jobs[fact.job_id]
+    once.check(job.tenant == fact.tenant, job.request)
+    replayed = job.seq != seq
+    shown = job_shown(job)
+    shown.warnings = intents.warnings(job.spec)
+    headers = {"location": f"/v1/jobs/{job.job_id}", **(idempotency.REPLAYED if replayed else {})}
+    return answer(shown, 200 if replayed else 201, headers)
 
 
 @router.get("/v1/jobs", openapi_extra=documented(ListQuery))
@@ -81,7 +107,7 @@ async def list_jobs(request: Request) -> Response:
     """Jobs in order of submission (replicas with their model's first), a page at a time."""
     gateway, query = await settled(request, ListQuery)
     check_range("limit", query.limit, 1, LIST_MAX)
-    wanted = _Wanted(query, gateway.clock.wall_ns())
+    wanted = _Wanted(query, gateway.clock.wall_ns(), principal_of(request))
     page: list[Job] = []
     for piece in _pieces(sorted(gateway.cluster.jobs.values(), key=lambda job: job.seq)):
         for job in filter(wanted.matches, piece):
@@ -104,8 +130,9 @@ def _pieces(jobs: list[Job]) -> Iterator[list[Job]]:
 class _Wanted:
     """A list's filter. Raises Refused naming a parameter that makes no sense."""
 
-    def __init__(self, query: ListQuery, now_ns: int) -> None:
+    def __init__(self, query: ListQuery, now_ns: int, principal: Principal) -> None:
         self.query = query
+        self.principal = principal
         self.since_ns = instant_ns(query.since, "since", now_ns)
         self.labels = [_label(text) for text in query.label]
         self.states = self._states(query)
@@ -126,7 +153,9 @@ class _Wanted:
             job.seq > query.after
             and job.state in self.states
             and job.submitted_ns >= self.since_ns
+            and roles.sees(self.principal, job.tenant)
             and (not query.user or job.user == query.user)
+            and query.tenant in ("", job.tenant)
             and (not query.name or job.spec.name == query.name)
             and _has_labels(job, self.labels)
         )
@@ -149,9 +178,9 @@ async def show_job(request: Request, ref: str) -> Response:
     """One job, by id, name, or the unique beginning of an id."""
     gateway, _ = await settled(request, Query)
     try:
-        return answer(job_shown(gateway.job(ref)))
+        return answer(job_shown(job_of(request, ref)))
     except Problem as problem:
-        if problem.status == 404 and await gateway.archived_job(ref):
+        if problem.status == 404 and await gateway.archived_job(ref, principal_of(request)):
             text = f"job {ref} ended long ago and left the live state; its facts are in the archive: "
             raise Problem(410, f"{text}muster log --job {ref}, or GET /v1/jobs/{ref}/history") from problem
         raise
@@ -162,7 +191,7 @@ async def job_history(request: Request, ref: str) -> Response:
     """All facts of this job, in order."""
     gateway, query = await settled(request, HistoryQuery)
     check_range("limit", query.limit, 1, HISTORY_MAX)
-    job_id, known = await gateway.job_seqs(ref)
+    job_id, known = await gateway.job_seqs(ref, principal_of(request))
     seqs = [seq for seq in known if seq > query.after]
     rows = [line for seq in seqs[: query.limit] for line in await _rows(gateway, seq, job_id)]
     following = seqs[query.limit - 1] if len(seqs) > query.limit else None
@@ -181,7 +210,7 @@ async def _rows(gateway: Gateway, seq: int, job_id: str) -> list[dict[str, objec
 async def why(request: Request, ref: str) -> Response:
     """Why the job is not running: the scheduler's proof, now or at a past sequence."""
     gateway, query = await settled(request, WhyQuery)
-    return await ask_why(gateway, {"job_id": gateway.job(ref).job_id, "at": query.at})
+    return await ask_why(gateway, {"job_id": job_of(request, ref).job_id, "at": query.at})
 
 
 async def ask_why(gateway: Gateway, question: dict[str, object]) -> Response:

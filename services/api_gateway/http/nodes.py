@@ -4,9 +4,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.model import NodeId
-from services.api_gateway.http.queries import Query, answer, answer_list, documented, settled
+from services.api_gateway.http.queries import Query, answer, answer_list, documented, principal_of, settled
 from services.api_gateway.problems import Problem
-from services.api_gateway.views.nodes import cluster_shown, gpu_shown, gpu_state, node_full, node_shown
+from services.api_gateway.views.nodes import cluster_shown, gpu_seen, gpu_state, node_full, node_seen
 
 router = APIRouter(tags=["nodes"])
 
@@ -26,7 +26,7 @@ async def list_nodes(request: Request) -> Response:
     gateway, query = await settled(request, NodesQuery)
     cluster = gateway.cluster
     nodes = [node for node in cluster.nodes.values() if query.state in ("", node.state)]
-    return await answer_list("nodes", (node_shown(cluster, node) for node in nodes), {"seq": cluster.seq})
+    return await answer_list("nodes", (node_seen(principal_of(request), cluster, node) for node in nodes), {"seq": cluster.seq})
 
 
 @router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
@@ -36,7 +36,7 @@ async def show_node(request: Request, node_id: str) -> Response:
     node = gateway.cluster.nodes.get(NodeId(node_id))
     if node is None:
         raise Problem(404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have")
-    return answer(node_full(gateway.cluster, node))
+    return answer(node_full(principal_of(request), gateway.cluster, node))
 
 
 @router.get("/v1/gpus", openapi_extra=documented(GpusQuery))
@@ -46,7 +46,7 @@ async def list_gpus(request: Request) -> Response:
     cluster = gateway.cluster
     views = [view for view in cluster.gpus.values() if query.node in ("", view.node_id)]
     wanted = query.state.upper()
-    shown = (gpu_shown(cluster, view) for view in views if wanted in ("", gpu_state(cluster, view)))
+    shown = (gpu_seen(principal_of(request), cluster, view) for view in views if wanted in ("", gpu_state(cluster, view)))
     return await answer_list("gpus", shown, {"seq": cluster.seq})
 
 

@@ -12,9 +12,12 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
+from libs.common.cluster import Job
+from services.api_gateway import roles
 from services.api_gateway.fields import check_known, convert, names_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.problems import Problem
+from services.api_gateway.roles import Principal
 
 LIST_SLICE: Final = 200
 
@@ -33,6 +36,24 @@ def gateway_of(request: Request) -> Gateway:
     """The gateway that this app was made for."""
     gateway: Gateway = request.app.state.gateway
     return gateway
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks; the edge has found out."""
+    principal: Principal = request.scope["principal"]
+    return principal
+
+
+def job_of(request: Request, ref: str) -> Job:
+    """The job, if the asker sees it. Raises Problem 404 or 409."""
+    return gateway_of(request).job(ref, principal_of(request))
+
+
+def job_to_change(request: Request, ref: str) -> Job:
+    """The job, if the asker may change it. Raises Problem 404 or 409, and Denied 403 for another's."""
+    job = job_of(request, ref)
+    roles.check_change(principal_of(request), f"job {job.job_id}", job.tenant, job.user)
+    return job
 
 
 async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
@@ -65,6 +86,16 @@ async def body_of(request: Request) -> object:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Problem(400, f"the request body is not JSON: {error}") from error
+
+
+async def signed_body_of(request: Request) -> object:
+    """The JSON body of an intent, in which `user` is the asker; another only where the asker may act for others. Raises Denied 403."""
+    body = await body_of(request)
+    fields = {} if body is None else body
+    named = fields.get("user", "") if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or not isinstance(named, str):
+        return body
+    return {**fields, "user": roles.acting_user(principal_of(request), named)}
 
 
 def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -12,7 +12,7 @@ from libs.common.errors import Refused
 from services.api_gateway.attachment import Attachment
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, documented, gateway_of, read, settled
+from services.api_gateway.http.queries import Query, answer, documented, gateway_of, job_of, job_to_change, read, settled
 from services.api_gateway.problems import Problem
 from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, Piece, Reader, put_stdin
 from services.api_gateway.views.jobs import ended
@@ -58,7 +58,7 @@ async def output(request: Request, ref: str) -> Response:
     """The raw bytes of one member's stream; X-Muster-Output says whether its node or the stored tail gave them."""
     gateway, query = await settled(request, OutputQuery)
     _check(query)
-    job = gateway.job(ref)
+    job = job_of(request, ref)
     _check_rank(job, query.rank)
     if not 0 <= query.attempt <= job.attempt:
         raise Refused(f"attempt: {query.attempt} is not known: job {job.job_id} is at attempt {job.attempt}")
@@ -106,7 +106,7 @@ async def attach(request: Request, ref: str) -> Response:
     gateway, query = await settled(request, AttachQuery)
     for name, value in (("stdout", query.stdout), ("stderr", query.stderr)):
         check_range(name, value, 0, OFFSET_MAX)
-    job = gateway.job(ref)
+    job = job_of(request, ref)
     _check_rank(job, query.rank)
     frames = Attachment(gateway, job, query.rank, {"stdout": query.stdout, "stderr": query.stderr}, query.attempt).frames()
     return StreamingResponse(frames, media_type="application/x-ndjson", headers=UNBUFFERED)
@@ -121,7 +121,7 @@ async def stdin(request: Request, ref: str) -> Response:
     data = await request.body()
     if len(data) > STDIN_BYTES_MAX:
         raise Problem(413, f"{len(data)} bytes of input are too many at once: send at most {STDIN_BYTES_MAX}")
-    return await _put(gateway, _taking_input(gateway, ref), query, data)
+    return await _put(gateway, _taking_input(job_to_change(request, ref)), query, data)
 
 
 async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
@@ -135,9 +135,8 @@ async def _put(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Re
     return answer({"next_offset": taken.next_offset, "attempt": attempt, "closed": taken.closed})
 
 
-def _taking_input(gateway: Gateway, ref: str) -> Job:
+def _taking_input(job: Job) -> Job:
     """The job, if it may be given input now. Raises Problem."""
-    job = gateway.job(ref)
     if not job.spec.stdin:
         raise Problem(422, f"job {job.job_id} was submitted without input: submit it with stdin: true")
     if ended(job):

@@ -14,11 +14,13 @@ from starlette.responses import Response, StreamingResponse
 
 from libs.common.cluster import live_jobs
 from libs.common.model import JobId, NodeId
+from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, documented, settled
+from services.api_gateway.http.queries import Query, documented, principal_of, settled
 from services.api_gateway.problems import Problem
+from services.api_gateway.roles import Principal
 from services.api_gateway.views.jobs import job_shown
-from services.api_gateway.views.nodes import node_shown
+from services.api_gateway.views.nodes import node_seen
 from services.api_gateway.views.waiting import WATCHERS_MAX, Watcher
 
 KEEPALIVE_S: Final = 15.0
@@ -43,15 +45,17 @@ async def watch(request: Request) -> Response:
         raise Problem(503, f"{WATCHERS_MAX} clients watch already: close one, or ask another gateway")
     last = request.headers.get("last-event-id", "")
     after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else query.after
-    return StreamingResponse(_events(gateway, after), media_type="text/event-stream", headers={"cache-control": "no-store"})
+    return StreamingResponse(
+        _events(gateway, after, principal_of(request)), media_type="text/event-stream", headers={"cache-control": "no-store"}
+    )
 
 
-async def _events(gateway: Gateway, after: int) -> AsyncIterator[bytes]:
+async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIterator[bytes]:
     watcher = Watcher()
     gateway.waiting.watchers.add(watcher)
     try:
         seq = gateway.cluster.seq
-        async for piece in _shown(gateway, seq, _jobs_since(gateway, after), list(gateway.cluster.nodes)):
+        async for piece in _shown(gateway, principal, seq, _jobs_since(gateway, after), list(gateway.cluster.nodes)):
             yield piece
         yield _event("ready", seq, {"seq": seq})
         while True:
@@ -59,7 +63,7 @@ async def _events(gateway: Gateway, after: int) -> AsyncIterator[bytes]:
                 yield b": still here\n\n"
                 continue
             jobs, nodes = watcher.take()
-            async for piece in _shown(gateway, gateway.cluster.seq, jobs, nodes):
+            async for piece in _shown(gateway, principal, gateway.cluster.seq, jobs, nodes):
                 yield piece
     finally:
         gateway.waiting.watchers.discard(watcher)
@@ -79,18 +83,18 @@ async def _woken(watcher: Watcher) -> bool:
         return False
 
 
-async def _shown(gateway: Gateway, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]) -> AsyncIterator[bytes]:
+async def _shown(gateway: Gateway, principal: Principal, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]) -> AsyncIterator[bytes]:
     """The present state of each; an id is only as high as what all of them show."""
     waiting: list[bytes] = []
     for job_id in jobs:
         job = gateway.cluster.jobs.get(job_id)
-        if job is not None:
+        if job is not None and roles.sees(principal, job.tenant):
             waiting.append(_event("job", seq, job_shown(job)))
         if len(waiting) >= SLICE_EVENTS:
             yield b"".join(waiting)
             waiting = []
             await asyncio.sleep(0)
-    waiting += [_event("node", seq, node_shown(gateway.cluster, gateway.cluster.nodes[node_id])) for node_id in nodes]
+    waiting += [_event("node", seq, node_seen(principal, gateway.cluster, gateway.cluster.nodes[node_id])) for node_id in nodes]
     if waiting:
         yield b"".join(waiting)
 

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from services.api_gateway.auth import Principal
+from services.api_gateway import roles
 from services.api_gateway.openai import errors, request
 from services.api_gateway.openai.body import read_body
 from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.catalogue import Served
 from services.api_gateway.openai.dispatch import Dispatch
 from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.roles import Principal
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
 MODELS: Final = "/v1/models"
 MODEL: Final = "/v1/models/{id}"
-# Roles that see the models of every tenant.
-SEES_ALL: Final = ("operator", "admin")
 # What a client is told to wait when too many requests are open.
 BUSY_S: Final = 1
 
@@ -52,19 +51,21 @@ class OpenAI:
                 await self._complete(scope, receive, send, path)
             else:
                 _check_method(scope, "GET", "HEAD")
-                await answer(send, 200, self._models(scope["principal"], path))
+                await answer(send, 200, self._models(scope, path))
         except ApiError as error:
             await answer(send, error.status, errors.render(error), *error.headers)
 
-    def _models(self, principal: Principal, path: str) -> bytes:
+    def _models(self, scope: Scope, path: str) -> bytes:
         if path == MODELS:
-            shown = [_shown(served) for served in self.gateway.models.all() if _sees(principal, served)]
+            shown = [_shown(served) for served in self.gateway.models.all() if roles.sees(scope["principal"], served.tenant)]
             return msgspec.json.encode({"object": "list", "data": shown})
-        return msgspec.json.encode(_shown(self._served(principal, path[len("/v1/models/") :])))
+        return msgspec.json.encode(_shown(self._served(scope, path[len("/v1/models/") :])))
 
-    def _served(self, principal: Principal, name: str) -> Served:
+    def _served(self, scope: Scope, name: str) -> Served:
         served = self.gateway.models.get(name)
-        if served is None or not _sees(principal, served):
+        if served is None or not roles.sees(scope["principal"], served.tenant):
+            if served is not None:
+                scope["denied"] = f"the model is of tenant {served.tenant}"
             raise ApiError(404, f"the model {name[:64]!r} does not exist or you do not have access to it", "model_not_found", "model")
         return served
 
@@ -78,15 +79,11 @@ class OpenAI:
                 return
             wish = request.read(body)
             principal: Principal = scope["principal"]
-            self._served(principal, wish.model)
+            self._served(scope, wish.model)
             call = Call(scope, send, path, wish, body, self.settings.model_answer_bytes)
             await self.dispatch.run(call, principal, receive)
         finally:
             self.open -= 1
-
-
-def _sees(principal: Principal, served: Served) -> bool:
-    return served.tenant == principal.tenant or principal.role in SEES_ALL
 
 
 def _shown(served: Served) -> dict[str, object]:

@@ -106,10 +106,18 @@ def _share(value: int) -> str:
     return f"{value / 100:.2f} GPUs" if value else "no limit"
 
 
+def _tenant(fact: f.TenantSet) -> str:
+    return f"tenant {fact.tenant} " + ("removed" if fact.removed else f"set: {_share(fact.max_gpu_share)}, weight {fact.weight}")
+
+
 _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobSubmitted: lambda x: f"submitted by {x.user or 'someone'}: {' '.join(x.spec.command)[:80]}",
     f.CancelRequested: lambda x: f"cancel requested by {x.user or 'someone'}: signal {x.signal}, {x.grace_s} s grace",
-    f.TenantSet: lambda x: f"tenant {x.tenant}: {_share(x.max_gpu_share)}, weight {x.weight}",
+    f.TenantSet: _tenant,
+    f.KeyCreated: lambda x: f"key {x.key_id} ({x.role} {x.user} of {x.tenant}) created by {x.by or 'someone'}",
+    f.KeyRotated: lambda x: f"key {x.key_id} given another secret by {x.user or 'someone'}",
+    f.KeyRevoked: lambda x: f"key {x.key_id} revoked by {x.user or 'someone'}",
+    f.AccessRecorded: lambda x: f"{x.count} requests{f', {x.dropped} before them not kept' if x.dropped else ''}",
     f.ModelDeployed: lambda x: f"model {x.name} deployed by {x.user or 'someone'}: {x.spec.replicas} x {' '.join(x.spec.command)[:80]}",
     f.ModelScaled: lambda x: f"model {x.name}: {x.replicas} replicas asked for by {x.user or 'someone'}",
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {x.user or 'someone'}",

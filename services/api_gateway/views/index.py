@@ -5,6 +5,8 @@ Pure. `touch` is called for each job that a commit changed; a job that the fold 
 
 from bisect import bisect_left, insort
 from collections import Counter, deque
+from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from libs.common import job_life
@@ -12,8 +14,12 @@ from libs.common.cluster import Cluster, Job
 from libs.common.model import JobId
 
 CANDIDATES_MAX: Final = 10
+SCAN_MAX: Final = 10_000
 # What sorts after every id that begins with a prefix.
 _AFTER: Final = "\x7f"
+
+# Whether the asker may know of a job.
+Seen = Callable[[Job], bool]
 
 
 class JobIndex:
@@ -55,20 +61,23 @@ class JobIndex:
             gone.append(job_id)
         return gone
 
-    def named(self, name: str) -> Job | None:
-        """The latest live job of that name, else the latest."""
+    def named(self, name: str, seen: Seen) -> Job | None:
+        """The latest live job of that name that is seen, else the latest."""
         latest = None
         for job_id in reversed(self.by_name.get(name, ())):
             job = self.cluster.jobs[job_id]
+            if not seen(job):
+                continue
             if job.state not in job_life.ENDED:
                 return job
             latest = latest or job
         return latest
 
-    def beginning(self, prefix: str) -> list[JobId]:
-        """The ids that begin so, at most CANDIDATES_MAX."""
+    def beginning(self, prefix: str, seen: Seen) -> list[JobId]:
+        """The seen ids that begin so, at most CANDIDATES_MAX, of the first SCAN_MAX."""
         first, last = bisect_left(self.ids, prefix), bisect_left(self.ids, prefix + _AFTER)
-        return self.ids[first : min(last, first + CANDIDATES_MAX)]
+        ids = self.ids[first : min(last, first + SCAN_MAX)]
+        return list(islice((job_id for job_id in ids if seen(self.cluster.jobs[job_id])), CANDIDATES_MAX))
 
     def _add(self, job: Job, in_order: bool) -> None:
         if in_order:

@@ -9,6 +9,8 @@ import msgspec
 from libs.common import gpu_life, job_life
 from libs.common.cluster import Cluster, GpuView, Node, node_gpus
 from libs.common.model import WHOLE_GPU, JobId
+from services.api_gateway import roles
+from services.api_gateway.roles import Principal
 from services.api_gateway.times import rfc3339
 
 COUNT_SLICE: Final = 1_000
@@ -105,8 +107,29 @@ def node_shown(cluster: Cluster, node: Node) -> NodeShown:
     )
 
 
-def node_full(cluster: Cluster, node: Node) -> NodeFull:
-    return NodeFull(node_shown(cluster, node), [gpu_shown(cluster, view) for view in node_gpus(cluster, node)])
+def node_full(principal: Principal, cluster: Cluster, node: Node) -> NodeFull:
+    return NodeFull(node_seen(principal, cluster, node), [gpu_seen(principal, cluster, view) for view in node_gpus(cluster, node)])
+
+
+def node_seen(principal: Principal, cluster: Cluster, node: Node) -> NodeShown:
+    """Without the ids of other tenants' jobs, unless the principal sees all."""
+    shown = node_shown(cluster, node)
+    shown.job_ids = [job_id for job_id in shown.job_ids if _sees_job(principal, cluster, job_id)]
+    return shown
+
+
+def gpu_seen(principal: Principal, cluster: Cluster, view: GpuView) -> GpuFull:
+    """Of other tenants' jobs only how much they hold."""
+    shown = gpu_shown(cluster, view)
+    for holder in shown.holders:
+        if not _sees_job(principal, cluster, holder.job_id):
+            holder.job_id, holder.attempt = "", 0
+    return shown
+
+
+def _sees_job(principal: Principal, cluster: Cluster, job_id: str) -> bool:
+    job = cluster.jobs.get(JobId(job_id))
+    return roles.sees_all(principal) or (job is not None and roles.sees(principal, job.tenant))
 
 
 def gpu_state(cluster: Cluster, view: GpuView) -> str:

@@ -1,0 +1,121 @@
+"""`muster key create|list|rotate|revoke`, and `muster key reset` for a host whose administrator's key is lost.
+
+A new key goes alone to stdout, so that it can be piped to where it belongs; what is said about it goes to stderr.
+"""
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from libs.cli.durations import age
+from libs.cli.embedded_verbs import state_of
+from libs.cli.gateway import Json, ask
+from libs.cli.jobs import utc_now
+from libs.cli.output import complain, listed, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column
+from libs.common.errors import Refused
+
+ROLES: Final = ("viewer", "member", "operator", "admin")
+COLUMNS: Final = (
+    Column("KEY"),
+    Column("TENANT"),
+    Column("USER"),
+    Column("ROLE"),
+    Column("NAME", flexible=True),
+    Column("CREATED", right=True),
+    Column("EXPIRES"),
+    Column("OLD SECRET UNTIL"),
+)
+
+
+@click.group(short_help="Create, list, rotate and revoke API keys.")
+def command() -> None:
+    """Create, list, rotate and revoke API keys.
+
+    \b
+    muster key create --user ada --tenant physics --role member --expires 90d
+    muster key rotate KEY --grace 2h
+    """
+
+
+@command.command()
+@click.option("--user", required=True, metavar="USER", help="Who acts with it: a person or a service.")
+@click.option("--tenant", default="", metavar="TENANT", help="Of which tenant (default: yours).")
+@click.option("--role", type=click.Choice(ROLES), default="member", help="What it may do (default member).")
+@click.option("--name", default="", metavar="TEXT", help="For people, such as the machine that it lies on.")
+@click.option("--expires", metavar="DURATION", help="When it ends: 90d, 12h (default never).")
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
+def create(user: str, tenant: str, role: str, name: str, expires: str | None, form: str) -> None:
+    """Create a key and print it, once."""
+    body = {"user": user, "tenant": tenant, "role": role, "name": name, "expires_in": expires or 0}
+    _show(ask(read_profile(), "POST", "/v1/keys", body=body), form)
+
+
+@command.command("list")
+@click.option("--tenant", metavar="TENANT", help="Only of this tenant.")
+@click.option("--user", metavar="USER", help="Only of this user.")
+@listed
+def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool) -> None:
+    """List keys, without their secrets."""
+    keys = ask(read_profile(), "GET", "/v1/keys", {"tenant": tenant, "user": user})["keys"]
+    if not print_value(keys, form):
+        print_table(COLUMNS, [_row(key) for key in keys], not no_headers, form == "wide")
+
+
+@command.command()
+@click.argument("key")
+@click.option("--grace", metavar="DURATION", help="How long the old secret still counts (default 1d; 0 ends it at once).")
+@click.option("-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
+def rotate(key: str, grace: str | None, form: str) -> None:
+    """Give a key another secret, and print it, once."""
+    _show(ask(read_profile(), "POST", f"{_path(key)}/rotate", body={} if grace is None else {"grace": grace}), form)
+
+
+@command.command()
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+def revoke(keys: tuple[str, ...]) -> None:
+    """Make keys void, at once."""
+    profile = read_profile()
+    for key in keys:
+        ask(profile, "DELETE", _path(key))
+        print(f"key {key} is revoked")
+
+
+@command.command()
+@click.option("--state", type=click.Path(path_type=Path), help="The state directory (default: ./.muster, else the last one started).")
+@click.option("--only", is_flag=True, help="Make all other keys of the host void.")
+def reset(state: Path | None, only: bool) -> None:
+    """Make a new administrator's key on the host itself, for one that was lost.
+
+    It is written into the profile, and its hash into the state directory, which only the owner of the cluster can do. The gateway
+    takes it within seconds.
+    """
+    from libs.embedded import identity, profile, shape
+
+    directory = state_of(state).resolve()
+    found = shape.load(directory)
+    if found is None:
+        raise Refused(f"{directory} holds no cluster: name its state directory with --state")
+    path = profile.write(directory, found, identity.new_api_key(directory / "keys", only))
+    print(f"a new administrator's key is in {path}" + ("; all other keys of this host are void" if only else ""))
+
+
+def _show(made: Json, form: str) -> None:
+    if print_value(made, form):
+        return
+    print(made["key"])
+    until = f", until {made['expires_at']}" if made.get("expires_at") else ""
+    complain(f"key {made['id']}: {made['role']} {made['user']} of tenant {made['tenant']}{until}; it is not shown again")
+
+
+def _path(key: str) -> str:
+    return f"/v1/keys/{quote(key, safe='')}"
+
+
+def _row(key: Json) -> list[str]:
+    expires = "expired" if key["expired"] else key["expires_at"] or "never"
+    created = age(key["created_at"], utc_now())
+    return [key["id"], key["tenant"], key["user"], key["role"], key["name"] or "-", created, expires, key["old_until"] or "-"]

@@ -1,0 +1,62 @@
+"""How facts about tenants and their keys change them: one function per kind, named after the kind.
+
+Pure and total, called by `fold.apply` alone. A revoked key leaves the fold, so that what is here is what counts; the log says what was.
+A removed tenant has no keys, whichever gateway spoke first.
+"""
+
+from libs.common import facts as f
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, Key, tenant_of
+
+
+def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
+    tenant = tenant_of(cluster, fact.tenant)
+    tenant.max_gpu_share, tenant.max_waiting, tenant.weight = fact.max_gpu_share, fact.max_waiting, fact.weight
+    tenant.gpu_hours, tenant.shares_devices, tenant.removed = fact.gpu_hours, fact.shares_devices, fact.removed
+    tenant.requests_per_minute, tenant.tokens_per_minute = fact.requests_per_minute, fact.tokens_per_minute
+    if fact.removed:
+        cluster.keys = {key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant}
+        cluster.keys_seq = stamp.seq
+    return Change()
+
+
+def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
+    tenant = cluster.tenants.get(fact.tenant)
+    if fact.key_id in cluster.keys or (tenant is not None and tenant.removed):
+        return NOTHING
+    cluster.keys[fact.key_id] = Key(
+        fact.key_id,
+        fact.tenant,
+        fact.user,
+        fact.role,
+        fact.name,
+        fact.secret_hash,
+        created_ns=stamp.at_ns,
+        expires_ns=fact.expires_ns,
+        by=fact.by,
+        request=fact.request,
+    )
+    cluster.keys_seq = stamp.seq
+    return Change()
+
+
+def rotated(cluster: Cluster, fact: f.KeyRotated, stamp: Stamp) -> Change:
+    key = cluster.keys.get(fact.key_id)
+    if key is None:
+        return NOTHING
+    key.old_hash, key.old_until_ns = key.secret_hash, fact.old_until_ns
+    key.secret_hash, key.rotated_ns = fact.secret_hash, stamp.at_ns
+    cluster.keys_seq = stamp.seq
+    return Change()
+
+
+def revoked(cluster: Cluster, fact: f.KeyRevoked, stamp: Stamp) -> Change:
+    if cluster.keys.pop(fact.key_id, None) is None:
+        return NOTHING
+    cluster.keys_seq = stamp.seq
+    return Change()
+
+
+def access_recorded(cluster: Cluster, fact: f.AccessRecorded, stamp: Stamp) -> Change:
+    """Kept for its readers; no state follows from it."""
+    return Change()

@@ -1,0 +1,59 @@
+"""Facts about models and their replicas: what the gateways ask for, what the scheduler makes of it, what the nodes see.
+
+Pure; part of the union in `facts.py`.
+"""
+
+from libs.common.fact import Fact
+from libs.common.model import JobId, ModelSpec, NodeId, Replica, TenantId
+
+
+class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
+    """Serve this model. Said again it is a redeployment: the next generation, which replaces the one before it step by step.
+    `request` as in JobSubmitted.
+    """
+
+    name: str
+    spec: ModelSpec
+    tenant: TenantId = TenantId("default")
+    user: str = ""
+    request: str = ""
+
+
+class ModelScaled(Fact, frozen=True, tag="model.scaled"):
+    name: str
+    replicas: int
+    user: str = ""
+
+
+class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
+    name: str
+    user: str = ""
+
+
+class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
+    """Replicas that begin and replicas that are to end. Self-contained: it means the same whatever became of the model meanwhile."""
+
+    model: str
+    generation: int
+    add: tuple[Replica, ...] = ()
+    retire: tuple[JobId, ...] = ()
+    reason: str = ""
+    tenant: TenantId = TenantId("default")
+    user: str = ""
+
+
+class ReplicaReady(Fact, frozen=True, tag="replica.ready"):
+    """The replica answers its health path: requests may go to it."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+
+
+class ReplicaUnready(Fact, frozen=True, tag="replica.unready"):
+    """A replica that was ready does not answer as it should any more."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    reason: str = ""

@@ -1,0 +1,97 @@
+"""/v1/keys and /v1/whoami: who may ask this gateway for anything. A key is shown once, in the answer that makes it."""
+
+from fastapi import APIRouter, Request
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from libs.common.cluster import Key
+from libs.common.facts import KeyCreated, KeyRevoked
+from services.api_gateway import idempotency, identity_intents
+from services.api_gateway.auth import hash_key, new_key, new_key_id
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, principal_of, read, settled
+from services.api_gateway.idempotency import Once
+from services.api_gateway.problems import Problem
+from services.api_gateway.views.identity import key_shown
+
+# No proxy and no browser keeps a key.
+SECRET: dict[str, str] = {"cache-control": "no-store"}
+
+router = APIRouter(tags=["keys"])
+
+
+class KeysQuery(Query, frozen=True):
+    tenant: str = ""
+    user: str = ""
+
+
+@router.get("/v1/keys", openapi_extra=documented(KeysQuery))
+async def list_keys(request: Request) -> Response:
+    """The keys that were not revoked, without their secrets."""
+    gateway, query = await settled(request, KeysQuery)
+    now_ns = gateway.clock.wall_ns()
+    keys = [key for key in gateway.cluster.keys.values() if query.tenant in ("", key.tenant) and query.user in ("", key.user)]
+    return await answer_list("keys", (key_shown(key, now_ns) for key in keys), {"seq": gateway.cluster.seq})
+
+
+@router.post("/v1/keys", status_code=201, openapi_extra=documented(Query, identity_intents.KEY_FIELDS))
+async def create_key(request: Request) -> Response:
+    """Make a key. With a repeated Idempotency-Key the answer is the first one's, without the secret: that was shown once."""
+    read(request, Query)
+    gateway, principal, body = gateway_of(request), principal_of(request), await body_of(request)
+    once = idempotency.once(request.headers.get(idempotency.HEADER), "key", principal.tenant, body)
+    wish = identity_intents.key_creation(body, gateway.cluster, principal.tenant, gateway.clock.wall_ns())
+    key_id = once.id or new_key_id()
+    text = new_key(key_id)
+    fact = replace(wish, key_id=key_id, secret_hash=hash_key(text), by=principal.user, request=once.digest)
+    if key_id not in gateway.cluster.keys:
+        await gateway.record(fact)
+    return _created(gateway, fact, once, text)
+
+
+def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Response:
+    """The key that the fold has, which may be of an earlier request with the same Idempotency-Key."""
+    key = gateway.cluster.keys.get(fact.key_id)
+    if key is None:
+        raise Problem(409, f"tenant {fact.tenant} was removed meanwhile: no key was made")
+    now_ns = gateway.clock.wall_ns()
+    if key.secret_hash != fact.secret_hash:
+        once.check(key.tenant == fact.tenant, key.request)
+        return answer(key_shown(key, now_ns), 200, idempotency.REPLAYED)
+    return answer(key_shown(key, now_ns, text), 201, SECRET)
+
+
+@router.delete("/v1/keys/{key_id}", status_code=204, openapi_extra=documented(Query))
+async def revoke_key(request: Request, key_id: str) -> Response:
+    """The key is void at once, at every gateway that has folded this."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    await gateway.record(KeyRevoked(key_id=_key(gateway, key_id).key_id, user=principal_of(request).user))
+    return Response(status_code=204)
+
+
+@router.post("/v1/keys/{key_id}/rotate", openapi_extra=documented(Query, identity_intents.ROTATE_FIELDS))
+async def rotate_key(request: Request, key_id: str) -> Response:
+    """Another secret; the one before it counts for `grace` more (a day, if not given)."""
+    read(request, Query)
+    gateway, body = gateway_of(request), await body_of(request)
+    key = _key(gateway, key_id)
+    text = new_key(key.key_id)
+    await gateway.record(identity_intents.key_rotation(body, key, hash_key(text), principal_of(request).user, gateway.clock.wall_ns()))
+    folded = _key(gateway, key_id)
+    if folded.secret_hash != hash_key(text):
+        raise Problem(409, f"key {key_id} was rotated by another request at the same time: rotate it again")
+    return answer(key_shown(folded, gateway.clock.wall_ns(), text), 200, SECRET)
+
+
+@router.get("/v1/whoami")
+async def whoami(request: Request) -> Response:
+    """Whose key this is and what it may do."""
+    return answer(principal_of(request))
+
+
+def _key(gateway: Gateway, key_id: str) -> Key:
+    found = gateway.cluster.keys.get(key_id)
+    if found is None:
+        raise Problem(404, f"no key {key_id[:64]!r} is known: GET /v1/keys lists them; a key of the host stands in MUSTER_API_KEYS_FILE")
+    return found

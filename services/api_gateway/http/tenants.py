@@ -1,0 +1,57 @@
+"""/v1/tenants: who shares the cluster, and within which limits."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common.cluster import Tenant
+from services.api_gateway import identity_intents as intents
+from services.api_gateway import roles
+from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, principal_of, read, settled
+from services.api_gateway.problems import Denied, Problem
+from services.api_gateway.views.identity import tenant_shown
+
+router = APIRouter(tags=["tenants"])
+
+
+@router.get("/v1/tenants", openapi_extra=documented(Query))
+async def list_tenants(request: Request) -> Response:
+    """Tenants by name, those that the asker sees."""
+    gateway, _ = await settled(request, Query)
+    names = sorted({intents.DEFAULT, *gateway.cluster.tenants})
+    known = [tenant for tenant in (intents.known_tenant(gateway.cluster, name) for name in names) if tenant is not None]
+    seen = (tenant_shown(gateway.cluster, tenant) for tenant in known if roles.sees(principal_of(request), tenant.tenant))
+    return await answer_list("tenants", seen, {"seq": gateway.cluster.seq})
+
+
+@router.get("/v1/tenants/{name}", openapi_extra=documented(Query))
+async def show_tenant(request: Request, name: str) -> Response:
+    """One tenant with what it uses now."""
+    gateway, _ = await settled(request, Query)
+    return answer(tenant_shown(gateway.cluster, _tenant(request, name)))
+
+
+@router.put("/v1/tenants/{name}", openapi_extra=documented(Query, intents.TENANT_FIELDS))
+async def set_tenant(request: Request, name: str) -> Response:
+    """Make a tenant, or exchange its limits: what is not named is not limited."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    known = intents.known_tenant(gateway.cluster, name)
+    await gateway.record(intents.tenant_setting(await body_of(request), name, principal_of(request).user))
+    return answer(tenant_shown(gateway.cluster, _tenant(request, name)), 201 if known is None else 200)
+
+
+@router.delete("/v1/tenants/{name}", status_code=204, openapi_extra=documented(Query))
+async def remove_tenant(request: Request, name: str) -> Response:
+    """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    await gateway.record(intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user))
+    return Response(status_code=204)
+
+
+def _tenant(request: Request, name: str) -> Tenant:
+    found = intents.known_tenant(gateway_of(request).cluster, name)
+    if found is None or not roles.sees(principal_of(request), name):
+        kind = Problem if found is None else Denied
+        raise kind(404, f"no tenant {name[:64]!r} is known: GET /v1/tenants lists them")
+    return found

@@ -1,0 +1,101 @@
+"""Tenants, keys and access entries as the API shows them. Pure; no hash of a key is ever shown."""
+
+import msgspec
+
+from libs.common.access_entry import AccessEntry
+from libs.common.cluster import Cluster, Key, Tenant
+from libs.common.model import WHOLE_GPU
+from services.api_gateway.times import rfc3339
+
+_SHARE_MS_PER_HOUR = WHOLE_GPU * 3_600_000
+
+
+class TenantShown(msgspec.Struct):
+    """Limits (0 = none) and what is used now; GPUs in devices."""
+
+    name: str
+    max_gpus: float
+    max_waiting: int
+    weight: int
+    gpu_hours: int
+    requests_per_minute: int
+    tokens_per_minute: int
+    shares_devices: bool
+    gpus_held: float
+    jobs_waiting: int
+    gpu_hours_used: float
+    keys: int
+
+
+class KeyShown(msgspec.Struct, omit_defaults=True):
+    """`key` is the key itself, in the one answer that shows it. `old_until` is when the secret before the last rotation ends."""
+
+    id: str
+    tenant: str
+    user: str
+    role: str
+    name: str
+    created_at: str | None
+    created_by: str
+    expires_at: str | None
+    expired: bool
+    rotated_at: str | None
+    old_until: str | None
+    key: str = ""
+
+
+class AccessShown(msgspec.Struct):
+    """`denied` says why, and is empty for what was allowed; `status` 0: the client went before an answer began."""
+
+    seq: int
+    at: str | None
+    gateway: str
+    request_id: str
+    key_id: str
+    tenant: str
+    user: str
+    method: str
+    route: str
+    ids: tuple[str, ...]
+    status: int
+    denied: str
+    source: str
+
+
+def tenant_shown(cluster: Cluster, tenant: Tenant) -> TenantShown:
+    return TenantShown(
+        name=tenant.tenant,
+        max_gpus=tenant.max_gpu_share / WHOLE_GPU,
+        max_waiting=tenant.max_waiting,
+        weight=tenant.weight,
+        gpu_hours=tenant.gpu_hours,
+        requests_per_minute=tenant.requests_per_minute,
+        tokens_per_minute=tenant.tokens_per_minute,
+        shares_devices=tenant.shares_devices,
+        gpus_held=tenant.held_share / WHOLE_GPU,
+        jobs_waiting=tenant.waiting,
+        gpu_hours_used=round(tenant.used_share_ms / _SHARE_MS_PER_HOUR, 3),
+        keys=sum(key.tenant == tenant.tenant for key in cluster.keys.values()),
+    )
+
+
+def key_shown(key: Key, now_ns: int, text: str = "") -> KeyShown:
+    return KeyShown(
+        id=key.key_id,
+        tenant=key.tenant,
+        user=key.user,
+        role=key.role,
+        name=key.name,
+        created_at=rfc3339(key.created_ns),
+        created_by=key.by,
+        expires_at=rfc3339(key.expires_ns),
+        expired=0 < key.expires_ns <= now_ns,
+        rotated_at=rfc3339(key.rotated_ns),
+        old_until=rfc3339(key.old_until_ns),
+        key=text,
+    )
+
+
+def access_shown(seq: int, gateway: str, entry: AccessEntry) -> AccessShown:
+    values = msgspec.structs.asdict(entry)
+    return AccessShown(seq=seq, at=rfc3339(values.pop("at_ns")), gateway=gateway, **values)

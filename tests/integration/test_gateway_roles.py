@@ -1,0 +1,139 @@
+"""Every route with every role, with no key and with a wrong one, over real HTTP; the expectations are made from the table itself."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+
+from libs.common import subjects
+from libs.common.model import JobId
+from services.api_gateway import roles
+from services.api_gateway.roles import NOTHING, ROLES, ROUTES
+from tests.integration.gateway_world import World, gateway_world
+
+# Statuses that say: you were let through, and what you asked for is not there or not right.
+LET_THROUGH = (200, 201, 202, 204, 400, 404, 409, 422, 503)
+# These answer for ever.
+STREAMS = ("/v1/watch",)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with gateway_world(tmp_path) as found:
+        yield found
+
+
+def path_of(route: str) -> str:
+    return route.replace("{", "no-").replace("}", "")
+
+
+async def status(session: aiohttp.ClientSession, url: str, method: str, route: str, headers: dict[str, str]) -> tuple[int, str]:
+    async with session.request(method, url + path_of(route), headers=headers, data=b"{}") as response:
+        return response.status, "" if route in STREAMS and response.status == 200 else await response.text()
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_reaches_what_its_row_says_and_nothing_else(world: World, role: str) -> None:
+    made = await world.ask("POST", "/v1/keys", 201, json={"user": "ada", "role": role})
+    async with aiohttp.ClientSession() as session:
+        for method, route in ROUTES:
+            found, text = await status(session, world.url, method, route, {"authorization": f"Bearer {made['key']}"})
+            reached = roles.reach(role, method, route) != NOTHING
+            assert (found in LET_THROUGH) if reached else (found == 403 and f"a {role} may not" in text), (method, route, found, text)
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer msk_x_y"}, {"authorization": "Basic dGVzdA=="}])
+async def test_without_an_accepted_key_no_route_says_anything(world: World, headers: dict[str, str]) -> None:
+    async with aiohttp.ClientSession() as session:
+        for method, route in ROUTES:
+            found, text = await status(session, world.url, method, route, headers)
+            assert found == 401 and "no accepted key" in text, (method, route, found)
+
+
+async def test_a_probe_needs_no_key(world: World) -> None:
+    async with aiohttp.ClientSession() as session:
+        assert [(await status(session, world.url, "GET", route, {}))[0] for route in roles.PUBLIC] == [200] * 3
+
+
+async def test_a_member_sees_only_their_tenant_s_jobs(world: World) -> None:
+    await world.ask("PUT", "/v1/tenants/physics", 201)
+    theirs = (await world.submit(name="train"))["id"]
+    await world.writers.register("n1")
+    await world.writers.begin_term()
+    await world.writers.queue(theirs)
+    await world.writers.place(theirs, "n1")
+    await world.settle()
+    async with world.as_("member", "ada", "physics") as ada:
+        own = await ada.submit(name="train")
+        assert (own["tenant"], own["user"]) == ("physics", "ada")
+        assert [job["id"] for job in (await ada.ask("GET", "/v1/jobs?all=1"))["jobs"]] == [own["id"]]
+        assert (await ada.ask("GET", "/v1/jobs/train"))["id"] == own["id"]
+        for path in (f"/v1/jobs/{theirs}", f"/v1/jobs/{theirs[:6]}", f"/v1/jobs/{theirs}/history", f"/v1/jobs/{theirs}/output"):
+            await ada.ask("GET", path, 404)
+        await ada.ask("POST", f"/v1/jobs/{theirs}/cancel", 404)
+        events = (await ada.ask("GET", "/v1/events?limit=1000"))["events"]
+        assert {event["fact"].get("job_id", own["id"]) for event in events} == {own["id"]}
+        assert {event["kind"] for event in events} == {"job.submitted", "term.began", "tenant.set"}
+        assert (await ada.ask("GET", "/v1/nodes/n1"))["node"]["job_ids"] == []
+        assert [each["holders"] for each in (await ada.ask("GET", "/v1/gpus"))["gpus"]] == [
+            [{"job_id": "", "attempt": 0, "share": 100}],
+            [],
+        ]
+        assert [each["name"] for each in (await ada.ask("GET", "/v1/tenants"))["tenants"]] == ["physics"]
+        await ada.ask("GET", "/v1/tenants/default", 404)
+        async with ada.session.get(ada.url + "/v1/watch") as response:
+            seen = await response.content.readuntil(b"event: ready")
+            assert own["id"].encode() in seen and theirs.encode() not in seen
+
+
+async def test_a_member_changes_only_their_own_jobs_and_in_their_own_name(world: World) -> None:
+    async with world.as_("member", "ada") as ada, world.as_("member", "bob") as bob, world.as_("operator", "root") as root:
+        job = (await ada.submit())["id"]
+        assert "ada's" in (await bob.ask("POST", f"/v1/jobs/{job}/kill", 403))["detail"]
+        await bob.ask("PUT", f"/v1/jobs/{job}/stdin", 403, data=b"x")
+        await bob.ask("GET", f"/v1/jobs/{job}")
+        assert "acts only as bob" in (await bob.ask("POST", "/v1/jobs", 403, json={"command": ["true"], "user": "ada"}))["detail"]
+        await ada.ask("POST", f"/v1/jobs/{job}/cancel", 202, json={"user": "ada"})
+        other = (await ada.submit())["id"]
+        await root.ask("POST", f"/v1/jobs/{other}/kill", 202, json={"user": "carol"})
+
+
+async def test_a_member_changes_only_their_own_models(world: World) -> None:
+    model = {"name": "chat", "command": ["serve", "{port}"]}
+    await world.ask("PUT", "/v1/tenants/physics", 201)
+    async with (
+        world.as_("member", "ada", "physics") as ada,
+        world.as_("member", "bob", "physics") as bob,
+        world.as_("member", "eve") as eve,
+    ):
+        assert (await ada.ask("POST", "/v1/deployments", 201, json=model))["tenant"] == "physics"
+        await bob.ask("GET", "/v1/deployments/chat")
+        await bob.ask("DELETE", "/v1/deployments/chat", 403)
+        await eve.ask("GET", "/v1/deployments/chat", 404)
+        await eve.ask("DELETE", "/v1/deployments/chat", 404)
+        assert (await eve.ask("GET", "/v1/deployments?all=1"))["deployments"] == []
+        await ada.ask("PATCH", "/v1/deployments/chat", json={"replicas": 2})
+
+
+async def test_a_job_that_only_the_archive_knows_stays_its_tenant_s(world: World) -> None:
+    await world.ask("PUT", "/v1/tenants/physics", 201)
+    await world.writers.register("n1")
+    await world.writers.begin_term()
+    job_id = await world.run_to("completed")
+    world.gateway.cluster.jobs.pop(JobId(job_id))
+    world.gateway.index.forget_gone()
+    seqs = world.gateway.history.of(JobId(job_id))
+
+    async def audit(subject: str, data: bytes) -> bytes:
+        return msgspec.msgpack.encode(seqs if data.decode() == job_id else [])
+
+    await world.bus.subscribe(subjects.ask_audit("job"), audit)
+    async with world.as_("member", "ada", "physics") as ada, world.as_("viewer", "bob") as bob:
+        await ada.ask("GET", f"/v1/jobs/{job_id}", 404)
+        await ada.ask("GET", f"/v1/jobs/{job_id}/history", 404)
+        await ada.ask("GET", f"/v1/events?job={job_id}", 404)
+        await bob.ask("GET", f"/v1/jobs/{job_id}", 410)
+        assert (await bob.ask("GET", f"/v1/jobs/{job_id}/history"))["facts"][0]["kind"] == "job.submitted"
+        assert (await bob.ask("GET", f"/v1/events?job={job_id}"))["events"][0]["kind"] == "job.submitted"

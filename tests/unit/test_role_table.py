@@ -1,0 +1,77 @@
+"""The table of roles: every route has its row, and what a row says is what is asked of one thing."""
+
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+
+from libs.common.bus_memory import MemoryBus
+from libs.common.clock import SystemClock
+from libs.common.kv import MemoryOutputs
+from libs.common.log_memory import MemoryLog
+from libs.common.settings import Settings
+from libs.common.snapshot_store import MemorySnapshots
+from services.api_gateway import roles
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.app import ROUTERS
+from services.api_gateway.openai import app as openai
+from services.api_gateway.openai import request
+from services.api_gateway.problems import Denied
+from services.api_gateway.roles import ROLES, ROUTES, Principal, Row
+
+ADA = Principal("k", "physics", "ada", "member")
+
+
+def served() -> set[tuple[str, str]]:
+    """Every route under a key that this gateway answers."""
+    found = {
+        (method, route.path)
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+    found |= {("POST", path) for path in request.ENDPOINTS} | {("GET", openai.MODELS), ("GET", openai.MODEL)}
+    return {(method, path) for method, path in found if path not in roles.PUBLIC}
+
+
+def test_every_route_has_a_row_and_every_row_a_route() -> None:
+    assert served() == set(ROUTES)
+
+
+def test_a_route_without_a_row_is_refused_to_everyone() -> None:
+    assert {roles.reach(role, "GET", "/v1/new") for role in ROLES} == {roles.NOTHING}
+    assert all(roles.denial(Principal("k", "t", "u", role), "GET", "/v1/new") for role in ROLES)
+
+
+def test_a_role_that_is_not_known_reaches_nothing() -> None:
+    assert {roles.reach(role, *route) for route in ROUTES for role in ("", "root", "_make", "count")} == {roles.NOTHING}
+
+
+@pytest.mark.parametrize("row", ROUTES.values())
+def test_no_role_reaches_less_than_the_one_below_it(row: Row) -> None:
+    assert list(row) == sorted(row)
+
+
+def test_a_member_changes_only_their_own() -> None:
+    roles.check_change(ADA, "job j", "physics", "ada")
+    for tenant, user in (("physics", "bob"), ("default", "ada"), ("physics", "")):
+        with pytest.raises(Denied):
+            roles.check_change(ADA, "job j", tenant, user)
+    roles.check_change(Principal("k", "default", "root", "operator"), "job j", "physics", "ada")
+
+
+def test_only_who_sees_all_acts_in_another_s_name() -> None:
+    assert [roles.acting_user(ADA, name) for name in ("", "ada")] == ["ada", "ada"]
+    with pytest.raises(Denied):
+        roles.acting_user(ADA, "bob")
+    assert roles.acting_user(Principal("k", "default", "root", "operator"), "bob") == "bob"
+
+
+def test_the_table_is_asked_by_the_app_itself(tmp_path: Path) -> None:
+    """Not by each file of routes, which could forget it."""
+    from services.api_gateway.http.app import create_routes
+
+    gateway = Gateway(MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots())
+    routes = [route for route in create_routes(gateway).routes if isinstance(route, APIRoute)]
+    assert [route.path for route in routes if "_authorised" not in str([each.call for each in route.dependant.dependencies])] == []
