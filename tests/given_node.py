@@ -20,8 +20,8 @@ INCARNATION = 3
 EPOCH = 7
 
 
-def start(job: str = "j", seq: int = 10, incarnation: int = INCARNATION, attempt: int = 1) -> StartOrder:
-    spec = JobSpec(command=("true",))
+def start(job: str = "j", seq: int = 10, incarnation: int = INCARNATION, attempt: int = 1, ignores_lease: bool = False) -> StartOrder:
+    spec = JobSpec(command=("true",), on_control_loss="continue" if ignores_lease else "stop")
     return StartOrder(JobId(job), attempt, incarnation, seq, 0, (GpuHold(GPU),), spec, "default", "u", (), 0)
 
 
@@ -67,8 +67,9 @@ class Node:
     def desired(self, *starts: StartOrder, stops: tuple[StopOrder, ...] = (), seq: int = 50, **given: int) -> list[a.Action]:
         return self.see(o.DesiredCame(Desired(given.get("epoch", EPOCH), given.get("incarnation", INCARNATION), seq, starts, stops)))
 
-    def running(self, job: str = "j") -> "Node":
-        assert self.orders(start(job)) == [a.StartJob(start(job))]
+    def running(self, job: str = "j", ignores_lease: bool = False) -> "Node":
+        order = start(job, ignores_lease=ignores_lease)
+        assert self.orders(order) == [a.StartJob(order)]
         (said,) = self.see(o.JobLaunched(f"{job}.1"), o.ProcessStarted(f"{job}.1", 77))
         assert said == a.Record((started(job),), (o.Mark(f"{job}.1", 1),))
         return self

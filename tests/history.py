@@ -14,6 +14,7 @@ from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId
+from libs.common.node_life import DECLARED_DEAD
 
 SECOND: Final = 1_000_000_000
 COUNTERS: Final = ("seq", "facts", "ignored", "writers")
@@ -82,6 +83,14 @@ def requeued(name: str, attempt: int = 1) -> f.JobRequeued:
 
 def lost(name: str, incarnation: int = 1) -> f.NodeLost:
     return f.NodeLost(node_id=NodeId(name), incarnation=incarnation)
+
+
+def declared_dead(name: str, incarnation: int = 1, lost: int = 1) -> f.NodeDeclaredDead:
+    return f.NodeDeclaredDead(node_id=NodeId(name), incarnation=incarnation, lost=lost)
+
+
+def buried(name: str, incarnation: int = 1) -> f.NodeLost:
+    return f.NodeLost(node_id=NodeId(name), incarnation=incarnation, reason=DECLARED_DEAD)
 
 
 def returned(name: str, incarnation: int = 2) -> f.NodeReturned:

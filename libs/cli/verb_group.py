@@ -40,6 +40,7 @@ VERBS: Final[dict[str, Verb]] = {
     "redeploy": Verb(MODELS, "Exchange a model's replicas one by one, with a new command or the same."),
     "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes."),
+    "node": Verb(CLUSTER, "Say that a lost node is dead."),
     "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
     "top": Verb(CLUSTER, "Watch the cluster live."),
     "log": Verb(HISTORY, "Print the log of facts."),
@@ -59,7 +60,7 @@ VERBS: Final[dict[str, Verb]] = {
 KNOWN_ELSEWHERE: Final = {
     "queue": "ps", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "jobs": "ps", "apply": "submit", "sbatch": "submit",
     "srun": "run", "exec": "run", "shell": "run", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
-    "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "node": "nodes", "gpu": "gpus", "output": "logs",
+    "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "gpu": "gpus", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",

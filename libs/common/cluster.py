@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common import job_life, node_life
-from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, ModelSpec, NodeId, TenantId, Timing
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, ModelSpec, NodeId, TenantId, Timing, attempt_key
 
 # Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
 ENDED_JOBS_KEPT: Final = 10_000
@@ -133,8 +133,10 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 class Node(msgspec.Struct):
     """A machine. `members` are the jobs whose current attempt has a member here. It is lost while `lost` (the highest
-    incarnation declared lost) is not below `returned`, whatever came in which order. `replaced` are the incarnations that an agent with
+    incarnation declared lost) is not below `returned`, whatever came in which order; of `lost`, up to `dead` nothing can be alive.
+    `word` is the last of operators: (incarnation, lost) as NodeDeclaredDead says them. `replaced` are the incarnations that an agent with
     another state directory replaced, in order, until they are declared lost: what they started may be alive, unknown to the agent.
+    Up to `severed` the same is true of what ignores the lease, until it is declared dead.
     """
 
     node_id: NodeId
@@ -142,6 +144,9 @@ class Node(msgspec.Struct):
     incarnation: int = 0
     lost: int = 0
     returned: int = 0
+    dead: int = 0
+    word: tuple[int, int] = (0, 0)
+    severed: int = 0
     address: str = ""
     boot_id: str = ""
     version: str = ""
@@ -159,6 +164,11 @@ class Node(msgspec.Struct):
     @property
     def usable(self) -> bool:
         return self.state in node_life.USABLE
+
+    @property
+    def declared_dead(self) -> bool:
+        """An operator has spoken of the silence that is now, and NodeLost has not followed yet."""
+        return not self.usable and self.word == (self.incarnation, self.lost) and self.dead < self.incarnation
 
 
 class Tenant(msgspec.Struct):
@@ -260,6 +270,34 @@ def live_jobs(cluster: Cluster) -> Iterator[Job]:
 def node_gpus(cluster: Cluster, node: Node) -> list[GpuView]:
     """The devices that the node last reported, by index."""
     return [cluster.gpus[uuid] for uuid in node.gpus]
+
+
+def silent_nodes(cluster: Cluster, job: Job) -> list[NodeId]:
+    """The nodes that are lost and on which the attempt may be alive all the same."""
+    members = job.members.values() if job.spec.ignores_lease else ()
+    return [member.node_id for member in members if _may_live(cluster, member)]
+
+
+def _may_live(cluster: Cluster, member: MemberView) -> bool:
+    return member.state not in job_life.MEMBER_OVER and not cluster.nodes[member.node_id].usable
+
+
+def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:
+    """Whether the node's agent, or the absence of it, can say what became of the member: not when it replaced the one that knew."""
+    return member.accounted > node.severed if job.spec.ignores_lease else member.accounted not in node.replaced
+
+
+def owes_nothing(cluster: Cluster, node: Node) -> bool:
+    """Whether a lost node may return: all that it still accounts for is held for it, and its agent knows of all that is held."""
+    held: dict[str, MemberView] = {}
+    for job_id, attempt in node.members.items():
+        job = cluster.jobs[job_id]
+        member = job.members[node.node_id]
+        if member.state not in job_life.MEMBER_OVER:
+            if not known_to_agent(node, job, member):
+                return False
+            held[attempt_key(job_id, attempt)] = member
+    return all(key in held for key in node.accounted)
 
 
 def all_over(job: Job) -> bool:

@@ -49,6 +49,17 @@ class CancelRequested(Fact, frozen=True, tag="cancel.requested"):
     user: str = ""
 
 
+class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
+    """An operator's word that nothing of a silent node is alive up to `incarnation`, the last that registered. `lost` is the incarnation
+    that the scheduler held for lost then: the word is of this silence, and of no later one.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    lost: int
+    user: str = ""
+
+
 class JobAdmitted(Fact, frozen=True, tag="job.admitted"):
     job_id: JobId
 
@@ -130,6 +141,8 @@ class JobClosed(Fact, frozen=True, tag="job.closed"):
 
 
 class NodeLost(Fact, frozen=True, tag="node.lost"):
+    """`reason` is silent, or declared_dead: then an operator has said so, and jobs that may go on without a lease are lost too."""
+
     node_id: NodeId
     incarnation: int
     reason: str = "silent"
@@ -239,21 +252,11 @@ GatewayFact = (
     | ModelDeployed
     | ModelScaled
     | ModelUndeployed
+    | NodeDeclaredDead
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged
-SchedulerFact = (
-    TermBegan
-    | ClusterConfigured
-    | LeaseExtended
-    | JobQueued
-    | JobPlaced
-    | JobStopOrdered
-    | JobRequeued
-    | JobClosed
-    | ReplicasScaled
-    | NodeLost
-    | NodeReturned
-)
+JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed
+SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned
 NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready | GpuFaulted | GpuRecovered
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 

@@ -109,6 +109,7 @@ _FOLDS: Final = {
     f.ModelDeployed: model_fold.deployed,
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,
+    f.NodeDeclaredDead: node_fold.declared_dead,
     f.JobAdmitted: job_fold.admitted,
     f.JobRejected: job_fold.rejected,
     f.UsageCharged: _usage_charged,

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from libs.common import facts as f
 from libs.common import job_life, ledger, model_fold
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, tenant_of
+from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, known_to_agent, tenant_of
 from libs.common.model import JobId, Member, NodeId, attempt_key
 
 
@@ -187,11 +187,13 @@ def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
     """Mark the member lost when its node was lost, or came back without it; whichever fact came first, the end is the same.
 
     A loss takes a member that was over too, for its JobReleased may have crossed the NodeLost; coming back without a
-    member that was over is no loss. Nor is coming back from another state directory: that says nothing of the member.
+    member that was over is no loss. Nor is coming back from another state directory: that says nothing of the member. A job that
+    ignores the lease may live on a lost node, until an operator says that it is dead.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
-    gone = member.accounted < node.incarnation and member.accounted not in node.replaced
-    if member.incarnation <= node.lost or (gone and member.state not in job_life.MEMBER_OVER):
+    gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
+    lost = node.dead if job.spec.ignores_lease else node.lost
+    if member.incarnation <= lost or (gone and member.state not in job_life.MEMBER_OVER):
         return lose_member(cluster, job, member)
     return False
 
@@ -224,7 +226,7 @@ def _member_spoke(cluster: Cluster, job_id: JobId, attempt: int, node_id: NodeId
     """
     job = _current(cluster, job_id, attempt)
     member = job.members.get(node_id) if job is not None else None
-    if member is None or member.accounted in cluster.nodes[node_id].replaced:
+    if job is None or member is None or not known_to_agent(cluster.nodes[node_id], job, member):
         return None
     after = job_life.MEMBER_LIFE.get((member.state, event))
     if after is None:

@@ -6,6 +6,7 @@ none runs any more. Folds use `allows` and ignore what is not in the table, all 
 what its own fold ignores dies of it before anything is appended (`State.apply_own`).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 PENDING: Final = "pending"
@@ -78,6 +79,13 @@ BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY)
 
 MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
 MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)
+
+
+def silence(nodes: Sequence[str]) -> str:
+    """What a job waits for that ignores the lease, when these of its nodes are lost."""
+    names = ", ".join(nodes)
+    where = f"its node {names} is silent" if len(nodes) == 1 else f"its nodes {names} are silent"
+    return f"{where} and it may go on there: it starts nowhere else until its node answers or is declared dead"
 
 
 def allows(state: str, event: str) -> bool:

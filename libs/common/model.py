@@ -18,6 +18,9 @@ WHOLE_GPU: Final = 100
 PRIORITY_MAX: Final = 100
 NODES_MAX: Final = 1024
 GPUS_PER_NODE_MAX: Final = 64
+# What a job may ask for when its node hears no scheduler any more.
+STOP: Final = "stop"
+CONTINUE: Final = "continue"
 ID_PATTERN: Final = re.compile(r"^[a-z0-9-]{1,63}$")
 
 
@@ -52,8 +55,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     output_limit_bytes: int = 64 << 20
     reject_if_impossible: bool = False
-    on_control_loss: str = "stop"
+    on_control_loss: str = STOP
     serve: Serve | None = None
+
+    @property
+    def ignores_lease(self) -> bool:
+        """No silence ends it: its node may be held for lost and it may live."""
+        return self.on_control_loss == CONTINUE
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,8 +17,10 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         return NOTHING
     if node is None:
         node = cluster.nodes[fact.node_id] = Node(fact.node_id, "")
-    elif _elsewhere(node, fact) and node.incarnation > node.lost:
-        node.replaced.append(node.incarnation)
+    elif _elsewhere(node, fact):
+        node.severed = node.incarnation
+        if node.incarnation > node.lost:
+            node.replaced.append(node.incarnation)
     node.incarnation, node.directory = fact.incarnation, fact.directory
     node.address, node.boot_id, node.version = fact.address, fact.boot_id, fact.version
     node.simulated, node.registered_ns = fact.simulated, stamp.at_ns
@@ -35,14 +37,27 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
 
 def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
-    if node is None or not node.lost < fact.incarnation <= node.incarnation:
+    if node is None or fact.incarnation > node.incarnation:
         return NOTHING
-    node.lost = fact.incarnation
+    dead = fact.incarnation if fact.reason == node_life.DECLARED_DEAD else 0
+    if fact.incarnation <= node.lost and dead <= node.dead:
+        return NOTHING
+    node.lost, node.dead = max(node.lost, fact.incarnation), max(node.dead, dead)
     node.replaced = [each for each in node.replaced if each > node.lost]
     node.reason = fact.reason
     if node.returned <= node.lost:
         node.state = node_life.NODE_LIFE.get((node.state, "node.lost"), node.state)
-    return _lose_members(cluster, node, (fact.node_id,))
+    return Change(tuple(node.members), _lose_members(cluster, node, (fact.node_id,)).nodes)
+
+
+def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> Change:
+    """Only noted: what follows from it is the scheduler's to record, for it alone says who is lost."""
+    node = cluster.nodes.get(fact.node_id)
+    word = (fact.incarnation, fact.lost)
+    if node is None or word <= node.word or not 0 <= fact.lost <= node.lost or not fact.lost <= fact.incarnation <= node.incarnation:
+        return NOTHING
+    node.word = word
+    return Change((), (fact.node_id,))
 
 
 def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
@@ -53,7 +68,7 @@ def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
     node.reason = ""
     if not node.replaced:  # one that was replaced meanwhile stays unreachable
         _follow_devices(cluster, node, "node.returned")
-    return Change((), (fact.node_id,))
+    return Change(tuple(node.members), (fact.node_id,))
 
 
 def gpu_faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:

@@ -35,5 +35,9 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     (UNREACHABLE, "node.returned:hurt"): DEGRADED,
 }
 
+# Why a node is held for lost: nothing was heard of it, or an operator has said that nothing of it is alive.
+SILENT: Final = "silent"
+DECLARED_DEAD: Final = "declared_dead"
+
 # Where work may be placed. A degraded node's healthy devices go on.
 USABLE: Final = (HEALTHY, DEGRADED)

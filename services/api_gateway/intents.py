@@ -10,9 +10,9 @@ import signal
 from typing import Any, Final
 
 from libs.common import model
-from libs.common.cluster import Cancel, Job
+from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
-from libs.common.facts import CancelRequested, JobSubmitted, check_fact_size
+from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.model import JobId, JobSpec, ModelSpec
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
@@ -29,12 +29,12 @@ DAY_S: Final = 86_400
 RETRIES_MAX: Final = 1_000
 OUTPUT_BYTES_MIN: Final = 4 << 10
 OUTPUT_BYTES_MAX: Final = 1 << 40
-# "continue" waits for a scheduler that does not place such a job elsewhere while its node is silent (invariant 3).
-CONTROL_LOSS: Final = ("stop",)
+CONTROL_LOSS: Final = (model.STOP, model.CONTINUE)
 SIGNAL_MAX: Final = 64
 
 # `serve` is the scheduler's word for a replica: nobody submits one.
 SUBMIT_FIELDS: Final = (*(name for name in names_of(JobSpec) if name != "serve"), "user", "fraction", "time_limit")
+DEAD_FIELDS: Final = ("user",)
 CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
 _DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
 _RANGES: Final = (
@@ -82,6 +82,14 @@ def cancellation(body: object, job: Job) -> CancelRequested | None:
     if job.cancel is not None and job.cancel <= Cancel(grace_s, number, user):
         return None
     return CancelRequested(job_id=job.job_id, signal=number, grace_s=grace_s, user=user)
+
+
+def declaration(body: object, node: Node) -> NodeDeclaredDead | None:
+    """The fact for `POST /v1/nodes/{id}/dead`; None when it was said already. Raises Refused."""
+    user = user_of(fields_of({} if body is None else body, DEAD_FIELDS))
+    if (node.incarnation, node.lost) == node.word:
+        return None
+    return NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost, user=user)
 
 
 def fields_of(body: object, known: tuple[str, ...]) -> dict[str, Any]:
@@ -133,7 +141,7 @@ def _check(spec: JobSpec) -> None:
         raise Refused(f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 128)")
     check_workdir(spec.workdir)
     if spec.on_control_loss not in CONTROL_LOSS:
-        raise Refused(f"on_control_loss: {spec.on_control_loss!r} is not offered yet: leave it out, or give {' or '.join(CONTROL_LOSS)}")
+        raise Refused(f"on_control_loss: {spec.on_control_loss!r} is not known: leave it out, or give {' or '.join(CONTROL_LOSS)}")
 
 
 def check_workdir(workdir: str) -> None:

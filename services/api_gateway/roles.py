@@ -78,6 +78,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/embeddings"): CREATE,
     ("GET", "/v1/nodes"): ANY,
     ("GET", "/v1/nodes/{node_id}"): ANY,
+    ("POST", "/v1/nodes/{node_id}/dead"): OPERATE,
     ("GET", "/v1/gpus"): ANY,
     ("GET", "/v1/cluster"): ANY,
     ("GET", "/v1/events"): READ,

@@ -138,7 +138,7 @@ def _end(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
     if 0 < s.limit_at_ns(attempt) <= now_ns:
         s.stop_at_limit(attempt)
     overdue = attempt.kill_at_ns and now_ns >= attempt.kill_at_ns
-    if overdue or (state.lost and not attempt.killing):
+    if overdue or (state.lost and not attempt.killing and not attempt.ignore_lease):
         attempt.killing, attempt.kill_at_ns = True, now_ns + KILL_AGAIN_NS
         return [a.KillJob(attempt.ref)]
     if attempt.stop is None or attempt.told == attempt.stop:
@@ -256,7 +256,7 @@ def _ask_desired(state: State, now_ns: int) -> list[a.Action]:
 
 
 def _begin_again(state: State) -> list[a.Action]:
-    if not state.lost or state.attempts or state.ended:
+    if not state.lost or state.ended or not all(map(s.goes_on, state.attempts.values())):
         return []
     state.ended = True
     return [a.BeginAgain("the scheduler held this node for lost")]

@@ -141,7 +141,7 @@ class JobDirectories:
         if left_ns > 0:
             self.guard = asyncio.get_running_loop().call_later(left_ns / 1e9, self._guard)
         else:
-            self.supervisors.end_all()
+            self.supervisors.end_leased()
 
     def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
         name = f"{key[0]}.{key[1]}"
@@ -156,7 +156,8 @@ class JobDirectories:
             return Adopted(ref)  # a power cut tore it; the desired state says it again
         note = summary["note"]
         gpus, probe = tuple(GpuId(uuid) for uuid in note["gpus"]), Probe(**note["probe"]) if note.get("probe") else None
-        return Adopted(ref, summary["rank"], gpus, note["seq"], note.get("time_limit_s", 0), note.get("grace_s", 0), probe)
+        limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
+        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False))
 
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))

@@ -132,3 +132,4 @@ class Adopted(msgspec.Struct, frozen=True):
     time_limit_s: int = 0
     grace_s: int = 0
     probe: Probe | None = None
+    ignore_lease: bool = False

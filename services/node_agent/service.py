@@ -276,7 +276,7 @@ class Agent:
             workdir=spec.workdir or base.get("HOME", "/"),
             stdin=spec.stdin,
             output_limit_bytes=spec.output_limit_bytes,
-            ignore_lease=spec.on_control_loss == "continue",
+            ignore_lease=spec.ignores_lease,
             gpus=tuple(hold.uuid for hold in order.gpus),
             seq=order.seq,
             time_limit_s=spec.time_limit_s,

@@ -63,6 +63,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     killing: bool = False
     time_limit_s: int = 0
     grace_s: int = 0
+    ignore_lease: bool = False
     executed: bool = False
     pid: int = 0
     began_ns: int = 0
@@ -106,16 +107,17 @@ class State(msgspec.Struct, kw_only=True):
 
 
 def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], before: State | None = None) -> State:
-    """The state of a new incarnation; `before` is the one that this process had, whose epoch, lease and tombstones stay."""
+    """The state of a new incarnation; `before` is the one that this process had, whose attempts, epoch, lease and tombstones stay."""
     state = State(node_id=node_id, incarnation=incarnation)
     if before is not None:
         state.epoch, state.over = before.epoch, before.over
+        state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
         state.lease_written_epoch, state.lease_written_ns = before.lease_written_epoch, before.lease_written_ns
     for found in adopted:
         key = key_of(found.ref)
         attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus)
-        attempt.time_limit_s, attempt.grace_s = found.time_limit_s, found.grace_s
+        attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = found.time_limit_s, found.grace_s, found.ignore_lease
         attempt.health = serving.adopted(found.probe)
         state.attempts[key] = attempt
         state.touched[key] = None
@@ -202,7 +204,7 @@ def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) ->
         return
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
     attempt.gpus = tuple(hold.uuid for hold in order.gpus)
-    attempt.time_limit_s, attempt.grace_s = order.spec.time_limit_s, order.spec.grace_s
+    attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = order.spec.time_limit_s, order.spec.grace_s, order.spec.ignores_lease
     if attempt.health is None:
         attempt.health = (serving.beginning if attempt.phase == WAITING else serving.adopted)(serving.probe_of(order))
     state.touched[key] = None
@@ -214,6 +216,11 @@ def _take_in(state: State, key: str, attempt: Attempt) -> Attempt | None:
     state.attempts[key] = attempt
     state.touched[key] = None
     return attempt
+
+
+def goes_on(attempt: Attempt) -> bool:
+    """It runs, and no silence of the scheduler ends it: the next incarnation accounts for it."""
+    return attempt.phase == LAUNCHED and attempt.ignore_lease
 
 
 def limit_at_ns(attempt: Attempt) -> int:

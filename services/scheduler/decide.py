@@ -8,7 +8,7 @@ first rule, so the order below is the order of importance: what frees devices go
 from collections.abc import Sequence
 from typing import Final
 
-from libs.common import job_life
+from libs.common import job_life, node_life
 from libs.common.cluster import Job, MemberView, tenant_of
 from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeReturned
 from libs.common.model import Member, NodeId
@@ -43,6 +43,7 @@ def decide(
         settle(state)
         or stop(state)
         or stop_unstarted(state, now_ns)
+        or bury_node(state)
         or return_node(state)
         or lose_node(state, silent)
         or withdraw(state)
@@ -133,8 +134,16 @@ def _stop_order(job: Job, reason: str, signal: int, grace_s: int) -> JobStopOrde
     return JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason=reason, signal=signal, grace_ms=grace_s * 1_000)
 
 
+def bury_node(state: State) -> Sequence[AnyFact]:
+    """What an operator declared dead is lost with all that was held there for a job that ignores the lease."""
+    for index in bits(state.dead):
+        node = state.cluster.nodes[state.capacity.nodes[index]]
+        return (NodeLost(node_id=node.node_id, incarnation=node.incarnation, reason=node_life.DECLARED_DEAD),)
+    return NONE
+
+
 def return_node(state: State) -> Sequence[AnyFact]:
-    """A lost node that registered again and accounts for nothing more is taken back."""
+    """A lost node that registered again and accounts for nothing more, but what is held there for it, is taken back."""
     for index in bits(state.returning):
         node_id = state.capacity.nodes[index]
         return (NodeReturned(node_id=node_id, incarnation=state.cluster.nodes[node_id].incarnation),)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.common import gpu_life, job_life
-from libs.common.cluster import Cluster, Job, Node, is_ready, node_gpus
-from libs.common.model import WHOLE_GPU, JobId
+from libs.common.cluster import Cluster, Job, Node, is_ready, node_gpus, silent_nodes
+from libs.common.model import WHOLE_GPU, JobId, NodeId
 from services.scheduler.decide import over_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
 from services.scheduler.queue import shape_of
@@ -24,7 +24,8 @@ def explain(state: State, job_id: JobId) -> dict[str, Any]:
     if job is None:
         return _answer(state, job_id, "unknown", f"no job {job_id} is known as of {state.cluster.seq}", [], None)
     if job.state != job_life.QUEUED:
-        return _answer(state, job_id, job.state, _not_waiting(job), [], None)
+        silent = silent_nodes(state.cluster, job)
+        return _silent(state, job, silent) if silent else _answer(state, job_id, job.state, _not_waiting(job), [], None)
     proof = _why_queued(state, job)
     return proof | {"answer": proof["answer"] + _serves_on(state.cluster, job)}
 
@@ -35,6 +36,13 @@ def _serves_on(cluster: Cluster, job: Job) -> str:
     others = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []
     ready = sum(1 for other in others if is_ready(other))
     return f"; the model serves on with {ready} ready replicas, none of which ends before this one is ready" if ready else ""
+
+
+def _silent(state: State, job: Job, nodes: list[NodeId]) -> dict[str, Any]:
+    """It asked to go on without a lease, so nobody but its node or an operator can say whether it lives."""
+    text = f"{_not_waiting(job)}; {job_life.silence(nodes)}"
+    remedy = f"wait for {nodes[0]}, or, when nothing of it is running any more: muster node dead {nodes[0]}"
+    return _answer(state, job.job_id, job.state, text, [_blocker("node silent", len(nodes), ", ".join(nodes))], remedy)
 
 
 def _why_queued(state: State, job: Job) -> dict[str, Any]:

@@ -7,7 +7,7 @@ start a job that nobody decided.
 from collections.abc import Iterable, Iterator
 
 from libs.common import job_life
-from libs.common.cluster import Cluster, Job, MemberView
+from libs.common.cluster import Cluster, Job, MemberView, known_to_agent
 from libs.common.facts import JobPlaced, JobStopOrdered
 from libs.common.messages import Desired, Peer, StartOrder, StopOrder, digest
 from libs.common.model import Member, NodeId
@@ -57,7 +57,7 @@ def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberV
     for job_id in node.members:
         job = cluster.jobs[job_id]
         member = job.members[node_id]
-        if member.state not in job_life.MEMBER_OVER and member.accounted not in node.replaced:
+        if member.state not in job_life.MEMBER_OVER and known_to_agent(node, job, member):
             yield job, member
 
 

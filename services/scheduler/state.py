@@ -13,7 +13,7 @@ from zlib import crc32
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job, all_over
+from libs.common.cluster import Cluster, Job, all_over, owes_nothing
 from libs.common.facts import AnyFact, Commit, TenantSet
 from libs.common.model import JobId, NodeId
 from services.scheduler import policies
@@ -55,6 +55,7 @@ class State:
         self.deadlines: list[tuple[int, JobId, int]] = []
         # Bits, as in `capacity`.
         self.returning = 0
+        self.dead = 0
         # Of each address, how many living jobs have a port there; two only when their nodes changed addresses since.
         self.ports: dict[str, Counter[int]] = {}
         self.address_of: dict[NodeId, str] = {}
@@ -145,17 +146,19 @@ class State:
     def _look_at(self, change: Change) -> None:
         for node_id in change.nodes:
             self.capacity.refresh(self.cluster, node_id)
-            self._note_return(node_id)
+            self._note_state(node_id)
             self._note_address(node_id)
         for job_id in change.jobs:
             self._reclassify(job_id)
         self.restless.update(dict.fromkeys(change.models))
 
-    def _note_return(self, node_id: NodeId) -> None:
+    def _note_state(self, node_id: NodeId) -> None:
+        """Whether the node may be taken back, and whether an operator's word about it is to be followed."""
         node = self.cluster.nodes[node_id]
-        ready = node.returned <= node.lost < node.incarnation and node.lost > 0 and not node.accounted and not node.replaced
+        back = 0 < node.lost < node.incarnation and node.returned <= node.lost and owes_nothing(self.cluster, node)
         bit = 1 << self.capacity.index[node_id]
-        self.returning = self.returning | bit if ready else self.returning & ~bit
+        self.returning = self.returning | bit if back else self.returning & ~bit
+        self.dead = self.dead | bit if node.declared_dead else self.dead & ~bit
 
     def _note_address(self, node_id: NodeId) -> None:
         """A node that registered again may have moved, and the ports of its jobs with it."""

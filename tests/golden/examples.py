@@ -78,6 +78,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ModelDeployed(name="chat", spec=MODEL, tenant=TENANT, user="ada"),
     f.ModelScaled(name="chat", replicas=3, user="ada"),
     f.ModelUndeployed(name="chat", user="ada"),
+    f.NodeDeclaredDead(node_id=NODE, incarnation=4, lost=3, user="ada"),
     f.JobAdmitted(job_id=JOB),
     f.JobRejected(job_id=JOB, reason="too many wait"),
     f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),

@@ -312,6 +312,14 @@ def test_nodes_gpus_and_top_print_what_there_is(world: World) -> None:
     assert (code, err) == (0, "") and "0.25 of 1 held" in out and "jaaaaaaaaaa" in out
 
 
+def test_node_dead_says_so_and_passes_a_refusal_on(world: World) -> None:
+    world.routes["POST /v1/nodes/node-1/dead"] = {"id": "node-1", "state": "unreachable"}
+    world.routes["POST /v1/nodes/node-2/dead"] = Problem(409, "node node-2 is healthy")
+    assert world.run("node", "dead", "node-1") == (0, "", "")
+    assert world.asked("POST", "/v1/nodes/node-1/dead")[0].json == {"user": "ada"}
+    assert world.run("node", "dead", "node-2") == (1, "", "muster: node node-2 is healthy\n")
+
+
 def test_audit_verify_passes_its_verdict_through(world: World) -> None:
     package = world.home / "ours" / "services" / "audit"
     package.mkdir(parents=True)

@@ -234,3 +234,18 @@ async def test_two_gateways_of_their_own_names_see_each_others_jobs(tmp_path: Pa
         job = await first.submit()
         await second.settle()
         assert await second.ask("GET", f"/v1/jobs/{job['id']}") == job
+
+
+async def test_a_lost_node_is_declared_dead_and_one_that_is_heard_is_not(world: World) -> None:
+    await world.run_to("running", on_control_loss="continue")
+    problem = await world.ask("POST", "/v1/nodes/n1/dead", 409)
+    assert "only a node that the scheduler holds for lost" in problem["detail"]
+    await world.ask("POST", "/v1/nodes/n9/dead", 404)
+    lost_seq = await world.writers.schedule(f.NodeLost(node_id=NodeId("n1"), incarnation=1))
+    (job,) = (await world.ask("GET", f"/v1/jobs?min_seq={lost_seq}"))["jobs"]
+    assert (job["state"], job["on_control_loss"]) == ("running", "continue")
+    assert job["waits_for"].startswith("its processes to end; its node n1 is silent and it may go on there")
+    for _ in range(2):
+        assert (await world.ask("POST", "/v1/nodes/n1/dead", 202, json={"user": "ada"}))["state"] == "unreachable"
+    said = [row["fact"] for row in (await world.ask("GET", "/v1/events?kind=node.declared_dead"))["events"]]
+    assert [(fact["node_id"], fact["incarnation"], fact["lost"], fact["user"]) for fact in said] == [("n1", 1, 1, "ada")]

@@ -1,4 +1,4 @@
-"""A supervisor that is itself stopped is overruled by its agent before the lease ends."""
+"""A supervisor that is itself stopped is overruled by its agent before the lease ends; one that ignores the lease is not."""
 
 import asyncio
 import os
@@ -14,6 +14,43 @@ from services.node_agent.supervision_protocol import Launch
 
 LEASE_NS = 3_000_000_000
 WAIT_S = 20
+REF = AttemptRef(JobId("j"), 1)
+
+
+def launch(workdir: Path, ignore_lease: bool) -> Launch:
+    env = {"PATH": os.environ["PATH"]}
+    command = ("/bin/sh", "-c", "sleep 60")
+    return Launch(
+        ref=REF, rank=0, argv=command, env=env, workdir=str(workdir), stdin=False,
+        output_limit_bytes=1 << 20, ignore_lease=ignore_lease, gpus=(), seq=1,
+    )  # fmt: skip
+
+
+async def test_what_ignores_the_lease_lives_on_when_the_lease_ends_also_under_the_next_agent(tmp_path: Path) -> None:
+    pid = 0
+    for agent in range(2):
+        seen: list[Observation] = []
+        jobs = JobDirectories(tmp_path / "node")
+        adopted = await jobs.start(seen.append)
+        try:
+            deadline_ns = boottime_ns() + LEASE_NS
+            jobs.extend_lease(deadline_ns)
+            if agent == 0:
+                await jobs.launch(launch(tmp_path, ignore_lease=True))
+                await until(seen, ProcessStarted)
+                identity = records.read_identity(str(tmp_path / "node" / "jobs" / "j.1"))
+                assert identity is not None
+                pid = identity["job_pid"]
+            else:
+                assert [(found.ref, found.ignore_lease) for found in adopted] == [(REF, True)]
+            await asyncio.sleep((deadline_ns - boottime_ns()) / 1e9 + 0.3)
+            found = processes.process(pid)
+            assert found is not None and found.state not in "ZX"
+            if agent == 1:
+                await jobs.kill(REF)
+                await until(seen, ProcessExited)
+        finally:
+            await jobs.close()
 
 
 async def test_a_stopped_supervisor_does_not_keep_its_job_alive_beyond_the_lease(tmp_path: Path) -> None:
@@ -24,15 +61,7 @@ async def test_a_stopped_supervisor_does_not_keep_its_job_alive_beyond_the_lease
         deadline_ns = boottime_ns() + LEASE_NS
         jobs.extend_lease(deadline_ns + 600_000_000_000)
         jobs.replace_lease(deadline_ns)
-        env = {"PATH": os.environ["PATH"]}
-        command = ("/bin/sh", "-c", "sleep 60")
-        ref = AttemptRef(JobId("j"), 1)
-        await jobs.launch(
-            Launch(
-                ref=ref, rank=0, argv=command, env=env, workdir=str(tmp_path), stdin=False,
-                output_limit_bytes=1 << 20, ignore_lease=False, gpus=(), seq=1,
-            )
-        )  # fmt: skip
+        await jobs.launch(launch(tmp_path, ignore_lease=False))
         await until(seen, ProcessStarted)
         identity = records.read_identity(str(tmp_path / "node" / "jobs" / "j.1"))
         assert identity is not None

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import gpu_life, job_life, model_fold, node_life
-from libs.common.cluster import Cluster, Job, Model, Node, all_over
+from libs.common.cluster import Cluster, Job, Model, Node, all_over, owes_nothing
 from libs.common.facts import AnyFact
 from libs.common.model import (
+    CONTINUE,
+    STOP,
     WHOLE_GPU,
     AttemptRef,
     Gpu,
@@ -52,7 +54,8 @@ def moves(cluster: Cluster, chance: Random) -> list[AnyFact]:
 def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for job_id in JOBS:
         if job_id not in cluster.jobs:
-            yield f.JobSubmitted(job_id=job_id, spec=JobSpec(command=("true",)), tenant=chance.choice(TENANTS))
+            spec = JobSpec(command=("true",), on_control_loss=chance.choice((STOP, CONTINUE)))
+            yield f.JobSubmitted(job_id=job_id, spec=spec, tenant=chance.choice(TENANTS))
     for job in cluster.jobs.values():
         if job.state not in job_life.ENDED:
             yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
@@ -65,6 +68,9 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.ModelDeployed(name=name, spec=ModelSpec(command=("serve",)), tenant=chance.choice(TENANTS))
         yield f.ModelScaled(name=name, replicas=chance.randrange(4))
         yield f.ModelUndeployed(name=name)
+    for node in cluster.nodes.values():
+        if not node.usable:
+            yield f.NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost)
 
 
 def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -87,9 +93,12 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for node in cluster.nodes.values():
         if node.state in node_life.USABLE:
             yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation)
-        elif node.replaced:
+            continue
+        if chance.random() < 0.5:
+            yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation, reason=node_life.DECLARED_DEAD)
+        if node.replaced:
             yield f.NodeLost(node_id=node.node_id, incarnation=node.replaced[-1], reason="replaced")
-        elif node.incarnation > node.lost and not node.accounted:
+        elif node.incarnation > node.lost and owes_nothing(cluster, node):
             yield f.NodeReturned(node_id=node.node_id, incarnation=node.incarnation)
 
 
@@ -192,9 +201,11 @@ def wild(chance: Random) -> AnyFact:
     ids = (job_id, JobId(f"{model}-{number}"), model_fold.replica_id(model, chance.randrange(9)))
     replicas = tuple(Replica(chance.choice(ids), JobSpec(command=(), serve=Serve(model, number))) for _ in range(chance.randrange(3)))
     gpus = tuple(Gpu(chance.choice(GPUS), chance.randrange(3), word, word, number) for _ in range(chance.randrange(4)))
+    spec = JobSpec(command=(), gpus=number, nodes=number, on_control_loss=chance.choice((word, CONTINUE)))
     made: tuple[AnyFact, ...] = (
-        f.JobSubmitted(job_id=job_id, spec=JobSpec(command=(), gpus=number, nodes=number), tenant=chance.choice(TENANTS)),
+        f.JobSubmitted(job_id=job_id, spec=spec, tenant=chance.choice(TENANTS)),
         f.CancelRequested(job_id=job_id, signal=number, grace_s=number, user=word),
+        f.NodeDeclaredDead(node_id=node_id, incarnation=incarnation, lost=chance.randrange(-1, 4), user=word),
         f.TenantSet(tenant=chance.choice(TENANTS), max_gpu_share=number, max_waiting=number, weight=number, gpu_hours=number),
         f.KeyCreated(key_id=word, secret_hash=word, tenant=chance.choice(TENANTS), user=word, role=word, expires_ns=number),
         f.KeyRotated(key_id=word, secret_hash=word, old_until_ns=number),
@@ -215,7 +226,7 @@ def wild(chance: Random) -> AnyFact:
         f.JobRequeued(job_id=job_id, attempt=attempt, reason=word, counted=chance.random() < 0.5),
         f.JobClosed(job_id=job_id, attempt=attempt, outcome=word, exit_code=number),
         f.ReplicasScaled(model=model, generation=number, add=replicas, retire=(job_id,), tenant=chance.choice(TENANTS)),
-        f.NodeLost(node_id=node_id, incarnation=incarnation, reason=word),
+        f.NodeLost(node_id=node_id, incarnation=incarnation, reason=chance.choice((word, node_life.DECLARED_DEAD))),
         f.NodeReturned(node_id=node_id, incarnation=incarnation),
         f.NodeRegistered(node_id=node_id, incarnation=incarnation, address=word, gpus=gpus, attempts=attempts, directory=word),
         f.JobStarted(job_id=job_id, attempt=attempt, node_id=node_id, pid=number),

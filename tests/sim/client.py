@@ -7,6 +7,7 @@ import asyncio
 
 from libs.common import subjects
 from libs.common.clock import Clock
+from libs.common.facts import AnyFact
 from libs.common.log import Log
 from libs.common.writer import Writer
 from tests.sim.workload import Act
@@ -29,6 +30,10 @@ class Client:
             for act in self.acts:
                 await asyncio.sleep(max(0.0, act.at_s - loop.time()))
                 tasks.create_task(self._record(act))
+
+    def say(self, fact: AnyFact) -> None:
+        """What somebody says now, once; nobody waits for the answer."""
+        self.writer.put((fact,))
 
     async def _record(self, act: Act) -> None:
         await self.writer.put(act.facts)

@@ -12,6 +12,8 @@ import msgspec
 from tests.sim.weather import Rates
 
 STORM_S: Final = 24.0
+# Longer than a lease after the second of two terms.
+DEAD_S: Final = 30.0
 BLOWS_MIN: Final = 5
 BLOWS_MAX: Final = 9
 SKEW_MAX_S: Final = 3_600.0
@@ -32,6 +34,7 @@ APART: Final = "apart_from_control"
 OUTAGE: Final = "control_plane_down"
 CLOCK_STEP: Final = "clock_step"
 SECOND: Final = "second_scheduler"
+DEAD: Final = "declared_dead"
 PLANNED: Final = "planned_stop"
 ORPHAN: Final = "supervisor_dead"
 REINSTALLED: Final = "reinstalled"
@@ -102,7 +105,10 @@ def plan(seed: int) -> Plan:
     lease_ms, more = _control_lost(random.Random(f"control {seed}"), len(nodes))
     loss = _long_absence(random.Random(f"loss {seed}"), len(nodes), lease_ms)
     again = _reinstalled(random.Random(f"reinstalled {seed}"), len(nodes))
-    return Plan(seed, rates, tuple(sorted((*blows, *extra, *more, *loss, *again))), STORM_S, skew_max_s, nodes, trim, lease_ms)
+    dead = _declared(random.Random(f"dead {seed}"), len(nodes))
+    storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
+    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead)))
+    return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
 
 
 def _trimming(dice: random.Random) -> tuple[Trim | None, tuple[Blow, ...]]:
@@ -143,6 +149,11 @@ def _reinstalled(dice: random.Random, nodes: int) -> list[Blow]:
     if dice.random() >= 0.25:
         return []
     return [Blow(dice.uniform(2.0, STORM_S - 4.0), REINSTALLED, f"agent-n{dice.randrange(nodes)}", dice.choice((0.05, 1.0, 4.0)))]
+
+
+def _declared(dice: random.Random, nodes: int) -> list[Blow]:
+    """In every third run a machine is dead for longer than any lease, and an operator says so."""
+    return [Blow(dice.uniform(1.0, 12.0), DEAD, f"n{dice.randrange(nodes)}", DEAD_S)] if dice.random() < 1 / 3 else []
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ class JobFiles(msgspec.Struct):
     time_limit_s: int = 0
     grace_s: int = 0
     probe: Probe | None = None
+    ignore_lease: bool = False
     began_ns: int = 0
     forgotten: bool = False
     claimed: bool = False
@@ -99,7 +100,7 @@ class Supervised:
 
     def begin(self) -> None:
         self._later(self.behaviour.duration_ms / 1e3, self._exit)
-        if self.machine.enforces_lease:
+        if self.machine.enforces_lease and not self.disk.jobs[self.ref].ignore_lease:
             self._watch_lease()
 
     def stop(self, signal: int, grace_s: float, reason: str = "stopped") -> None:
@@ -221,7 +222,7 @@ class Machine:
         files = self.disk.jobs[ref]
         if files.claimed or files.exit is not None:
             return False
-        if self.enforces_lease and self.lease_left_s(self.disk) <= TERM_BEFORE_S:
+        if self.enforces_lease and not files.ignore_lease and self.lease_left_s(self.disk) <= TERM_BEFORE_S:
             files.exit = Exit(executed=False, exit_code=None, reason="lease_expired")
             return False
         files.claimed = True

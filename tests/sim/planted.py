@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, ledger, log_memory, node_fold, subjects
+from libs.common import fold, job_fold, ledger, log_memory, node_fold, subjects
 from libs.common.cluster import Cluster, Job, MemberView, tenant_of
 from libs.common.facts import AnyFact
 from libs.common.job_life import RUNNING
@@ -174,6 +174,19 @@ def a_node_is_lost_by_its_own_silence_alone(patch: pytest.MonkeyPatch) -> None:
     """Once real: the scheduler does not ask whether most nodes may have gone on by themselves."""
     patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: silent)
     patch.setattr(Leases, "_hears_too_few", lambda self, cluster, now: False)
+
+
+def what_goes_on_is_requeued_like_the_others(patch: pytest.MonkeyPatch) -> None:
+    """The loss of a silent node frees a job that may still run there."""
+    lose = job_fold.lose_if_gone
+
+    def hasty(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
+        member = job.members[node_id]
+        return lose(cluster, job, node_id) or (
+            member.incarnation <= cluster.nodes[node_id].lost and job_fold.lose_member(cluster, job, member)
+        )
+
+    patch.setattr(job_fold, "lose_if_gone", hasty)
 
 
 def old_silence_counts(patch: pytest.MonkeyPatch) -> None:

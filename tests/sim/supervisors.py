@@ -49,7 +49,8 @@ class SimSupervisors:
             raise AlreadyLaunched(f"{key_of(ref)} was started before")
         if weather.hit("launch_refused", self.machine.node_id):
             raise Refused(f"{key_of(ref)} cannot be started: no room on disk")
-        self.machine.disk.jobs[ref] = JobFiles(ref, launch.rank, launch.gpus, launch.seq, launch.time_limit_s, launch.grace_s, launch.probe)
+        limits = launch.time_limit_s, launch.grace_s
+        self.machine.disk.jobs[ref] = JobFiles(ref, launch.rank, launch.gpus, launch.seq, *limits, launch.probe, launch.ignore_lease)
         slow = weather.hit("launch_slow", self.machine.node_id)
         await self._touch(self.machine.random.uniform(0.0, LAUNCH_SLOW_S) if slow else LAUNCH_S)
         if self.machine.fork(ref, launch.argv):
@@ -105,7 +106,8 @@ class SimSupervisors:
             self._tell(files.ref, "started", ProcessStarted(key_of(files.ref), 1, files.began_ns))
         else:
             self.exited(files.ref, self._lost(files))
-        return Adopted(files.ref, files.rank, files.gpus, files.seq, files.time_limit_s, files.grace_s, files.probe)
+        limits = files.time_limit_s, files.grace_s
+        return Adopted(files.ref, files.rank, files.gpus, files.seq, *limits, files.probe, files.ignore_lease)
 
     def _lost(self, files: JobFiles) -> Exit:
         """The record that there is, or the one of an attempt that nobody supervises and nobody ever will."""

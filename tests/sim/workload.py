@@ -1,6 +1,7 @@
 """What the users of one run do: jobs of every kind, cancels, tenants with limits that change, models. A pure function of the seed.
 
-Every job can end: none asks for more than the cluster or its tenant's lowest limit holds.
+Every fifth job goes on when its node hears no scheduler. Every job can end: none asks for more than the cluster or its
+tenant's lowest limit holds.
 """
 
 import random
@@ -9,7 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common import facts as f
-from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.model import CONTINUE, JobId, JobSpec, TenantId
 from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 
@@ -18,6 +19,7 @@ JOBS_MAX: Final = 28
 SUBMIT_WITHIN_S: Final = 14.0
 # Longer than a lease, its margin and a restart together: such a job outlives its own node's silence if nothing ends it.
 LONG_S: Final = 30.0
+GOES_ON: Final = 0.2
 SHARES: Final = (25, 30, 50, 60)
 
 
@@ -42,14 +44,17 @@ class Shape(msgspec.Struct, frozen=True):
 
 def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
     """In order of time."""
-    dice = random.Random(f"workload {seed}")
+    dice, going_on = random.Random(f"workload {seed}"), random.Random(f"control loss {seed}")
     acts = [(0.0, _tenants(dice, shape, True))]
     acts += [(dice.uniform(2.0, SUBMIT_WITHIN_S), _tenants(dice, shape, False)) for _ in range(dice.randint(0, 3))]
     for number in range(dice.randint(JOBS_MIN, JOBS_MAX)):
         at_s = dice.choice((0.1, 0.1, dice.uniform(0.1, SUBMIT_WITHIN_S)))
         job_id = JobId(f"job-{number}")
         tenant = TenantId(dice.choice(("red", "blue", "default")))
-        acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=_spec(dice, shape), tenant=tenant, user="u"),)))
+        spec = _spec(dice, shape)
+        if going_on.random() < GOES_ON:
+            spec = msgspec.structs.replace(spec, on_control_loss=CONTINUE)
+        acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant, user="u"),)))
         if dice.random() < 0.15:
             acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
     acts += model_acts(seed, storm_s)

@@ -32,7 +32,7 @@ from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state import State as SchedulerState
-from tests.sim import faults
+from tests.sim import faults, operators
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
@@ -119,7 +119,7 @@ class World:
     def _machine(self, node_id: str, gpus: int) -> SimMachine:
         machine = SimMachine(self.loop, node_id, gpus, self.truth, self.weather, self.plan.seed)
         machine.held_by = self._holds
-        machine.power_on(self.skew())
+        self._power_on(machine)
         return machine
 
     def _slots(self) -> dict[str, Slot]:
@@ -277,8 +277,7 @@ class World:
             if slot.name not in away:
                 slot.held_until = min(slot.held_until, self.loop.now)
         for machine in self.machines.values():
-            if not machine.up:
-                machine.power_on(self.skew())
+            self._power_on(machine)
 
     def stall(self, length_s: float) -> None:
         self.stalled_until = self.loop.now + length_s
@@ -315,6 +314,7 @@ class World:
                 self._second_scheduler(blow)
             case _:
                 self._power_cut(blow)
+        operators.see(self, blow)
 
     def _planned_stop(self, blow: Blow) -> None:
         """The leader stops, and the agent that is named, if any, dies once it has its long lease: its jobs outlive the next patience."""

@@ -315,38 +315,6 @@ def test_both_ends_agree_when_all_is_acknowledged() -> None:
     assert s.digest_here(node.state) == s.digest_here(Node().state)
 
 
-# Lost.
-
-
-def test_a_node_held_for_lost_kills_everything_and_begins_again() -> None:
-    node = Node().running()
-    node.lease(verdict="lost")
-    assert node.did() == [a.KillJob(ref())]
-    assert node.did() == []
-    node.exited(exit_=o.Exit(True, None, 9, "stopped"))
-    assert node.see(clean()) == [over(finished(exit_code=None, signal=9, reason="stopped"), released())]
-    forgotten, again = node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
-    assert forgotten == a.ForgetJob(ref(), 0, ())
-    assert isinstance(again, a.BeginAgain)
-    assert node.did() == []
-
-
-def test_a_node_held_for_lost_starts_nothing() -> None:
-    node = Node(leased=False)
-    node.orders(start("j"))
-    node.lease(verdict="lost")
-    assert node.did() == [over(refused(reason="node_lost"))]
-    assert node.orders(start("k")) == []
-    assert node.desired(start("k")) == []
-
-
-def test_an_old_verdict_does_not_end_the_new_incarnation() -> None:
-    node = Node().running()
-    node.lease(verdict="lost", incarnation=INCARNATION - 1)
-    node.lease(verdict="lost", epoch=EPOCH - 1)
-    assert node.did() == []
-
-
 def test_the_same_story_gives_the_same_actions() -> None:
     def story() -> list[a.Action]:
         node = Node()

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from libs.common.cluster import Cancel, Job
+from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
-from libs.common.facts import CancelRequested, JobSubmitted
-from libs.common.model import JobId, JobSpec, TenantId
-from services.api_gateway.intents import cancellation, submission, warnings
+from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead
+from libs.common.model import JobId, JobSpec, NodeId, TenantId
+from services.api_gateway.intents import cancellation, declaration, submission, warnings
 
 J = JobId("j1")
 
@@ -118,3 +118,17 @@ def test_a_cancel_that_is_not_valid_is_refused(body: object) -> None:
 def test_a_cancel_that_asks_for_no_more_than_was_asked_records_nothing() -> None:
     assert cancellation(None, job(Cancel(7, 15))) is None
     assert cancellation({"grace_s": 3}, job(Cancel(7, 15))) == CancelRequested(job_id=J, signal=15, grace_s=3)
+
+
+def test_a_node_is_declared_dead_as_it_is_now_and_once() -> None:
+    node = Node(NodeId("n"), "unreachable", incarnation=4, lost=3)
+    said = declaration({"user": "ada"}, node)
+    assert said == NodeDeclaredDead(node_id=NodeId("n"), incarnation=4, lost=3, user="ada")
+    node.word = (4, 3)
+    assert declaration(None, node) is None
+    node.lost = 4
+    assert declaration(None, node) == NodeDeclaredDead(node_id=NodeId("n"), incarnation=4, lost=4)
+
+
+def test_a_job_may_go_on_without_a_lease() -> None:
+    assert submission({"command": ["true"], "on_control_loss": "continue"}, J).spec.ignores_lease

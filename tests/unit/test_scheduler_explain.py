@@ -69,3 +69,13 @@ def test_a_job_behind_another_is_told_which() -> None:
 
 def test_a_job_that_is_about_to_be_placed_is_told_so() -> None:
     assert explain(given(registered("a"), waiting("j")), J)["answer"] == "it fits, and is about to be placed"
+
+
+def test_a_job_that_may_go_on_on_a_silent_node_names_it_and_the_way_out() -> None:
+    history = [registered("a"), *waiting("j", on_control_loss="continue"), placed("j", member("a", 0)), started("j", "a")]
+    assert explain(given(history), J)["remedy"] is None
+    answer = explain(given(history, f.NodeLost(node_id=NodeId("a"), incarnation=1)), J)
+    assert answer["answer"].endswith(
+        "its node a is silent and it may go on there: it starts nowhere else until its node answers or is declared dead"
+    )
+    assert answer["remedy"] == "wait for a, or, when nothing of it is running any more: muster node dead a"

@@ -50,7 +50,7 @@ async def _cancel(request: Request, ref: str, body: object) -> Response:
     fact = intents.cancellation(body, job)
     if fact is not None:
         await gateway.record(fact)
-    return answer(job_shown(job), 202)
+    return answer(job_shown(gateway.cluster, job), 202)
 
 
 @router.get("/v1/jobs/{ref}/wait", openapi_extra=documented(WaitQuery))
@@ -68,7 +68,7 @@ async def wait(request: Request, ref: str) -> Response:
         if left_s <= 0:
             break
         await gateway.waiting.job(job.job_id, left_s)
-    return answer(job_shown(job))
+    return answer(job_shown(gateway.cluster, job))
 
 
 def _unchanged(job: Job, state: str) -> bool:

@@ -96,7 +96,7 @@ def _submitted(gateway: Gateway, fact: JobSubmitted, once: Once, seq: int) -> Re
     job = gateway.cluster.jobs[fact.job_id]
     once.check(job.tenant == fact.tenant, job.request)
     replayed = job.seq != seq
-    shown = job_shown(job)
+    shown = job_shown(gateway.cluster, job)
     shown.warnings = intents.warnings(job.spec)
     headers = {"location": f"/v1/jobs/{job.job_id}", **(idempotency.REPLAYED if replayed else {})}
     return answer(shown, 200 if replayed else 201, headers)
@@ -120,7 +120,7 @@ async def list_jobs(request: Request) -> Response:
 
 async def _page(gateway: Gateway, page: list[Job], following: int | None) -> Response:
     seq = gateway.cluster.seq
-    return await answer_list("jobs", map(job_shown, page), {"next": following, "seq": seq})
+    return await answer_list("jobs", (job_shown(gateway.cluster, job) for job in page), {"next": following, "seq": seq})
 
 
 def _pieces(jobs: list[Job]) -> Iterator[list[Job]]:
@@ -178,7 +178,7 @@ async def show_job(request: Request, ref: str) -> Response:
     """One job, by id, name, or the unique beginning of an id."""
     gateway, _ = await settled(request, Query)
     try:
-        return answer(job_shown(job_of(request, ref)))
+        return answer(job_shown(gateway.cluster, job_of(request, ref)))
     except Problem as problem:
         if problem.status == 404 and await gateway.archived_job(ref, principal_of(request)):
             text = f"job {ref} ended long ago and left the live state; its facts are in the archive: "

@@ -3,8 +3,21 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from libs.common.cluster import Node
 from libs.common.model import NodeId
-from services.api_gateway.http.queries import Query, answer, answer_list, documented, principal_of, settled
+from services.api_gateway import intents
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    answer_list,
+    documented,
+    gateway_of,
+    principal_of,
+    read,
+    settled,
+    signed_body_of,
+)
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.nodes import cluster_shown, gpu_seen, gpu_state, node_full, node_seen
 
@@ -33,10 +46,29 @@ async def list_nodes(request: Request) -> Response:
 async def show_node(request: Request, node_id: str) -> Response:
     """One node with its devices."""
     gateway, _ = await settled(request, Query)
+    return answer(node_full(principal_of(request), gateway.cluster, _known(gateway, node_id)))
+
+
+def _known(gateway: Gateway, node_id: str) -> Node:
     node = gateway.cluster.nodes.get(NodeId(node_id))
     if node is None:
         raise Problem(404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have")
-    return answer(node_full(principal_of(request), gateway.cluster, node))
+    return node
+
+
+@router.post("/v1/nodes/{node_id}/dead", status_code=202, openapi_extra=documented(Query, intents.DEAD_FIELDS))
+async def declare_dead(request: Request, node_id: str) -> Response:
+    """Say that nothing of a lost node is running any more: what may go on without a lease is given up there, and may start elsewhere."""
+    read(request, Query)
+    gateway, body = gateway_of(request), await signed_body_of(request)
+    node = _known(gateway, node_id)
+    if node.usable:
+        said = f"node {node.node_id} is {node.state}: only a node that the scheduler holds for lost can be declared dead"
+        raise Problem(409, f"{said}; cancel its jobs, or wait until GET /v1/nodes shows it as unreachable", state=node.state)
+    fact = intents.declaration(body, node)
+    if fact is not None:
+        await gateway.record(fact)
+    return answer(node_seen(principal_of(request), gateway.cluster, node), 202)
 
 
 @router.get("/v1/gpus", openapi_extra=documented(GpusQuery))

@@ -89,7 +89,7 @@ async def _shown(gateway: Gateway, principal: Principal, seq: int, jobs: Iterabl
     for job_id in jobs:
         job = gateway.cluster.jobs.get(job_id)
         if job is not None and roles.sees(principal, job.tenant):
-            waiting.append(_event("job", seq, job_shown(job)))
+            waiting.append(_event("job", seq, job_shown(gateway.cluster, job)))
         if len(waiting) >= SLICE_EVENTS:
             yield b"".join(waiting)
             waiting = []

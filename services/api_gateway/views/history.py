@@ -68,7 +68,7 @@ def concerns(fact: AnyFact | Unknown, job_id: str) -> bool:
     if isinstance(fact, f.ReplicasScaled):
         return job_id in fact.retire or any(replica.job_id == job_id for replica in fact.add)
     named = getattr(fact, "job_id", "")
-    return named == job_id if named else isinstance(fact, f.NodeLost | f.NodeRegistered)
+    return named == job_id if named else isinstance(fact, f.NodeLost | f.NodeReturned | f.NodeRegistered)
 
 
 def _content(fact: AnyFact | Unknown) -> Any:  # noqa: ANN401  a fact as JSON values
@@ -135,6 +135,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",
     f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason else ''}",
     f.ReplicasScaled: _replicas,
+    f.NodeDeclaredDead: lambda x: f"node {x.node_id} declared dead by {x.user or 'someone'}: incarnation {x.incarnation}",
     f.NodeLost: lambda x: f"node {x.node_id} lost: {x.reason}",
     f.NodeReturned: lambda x: f"node {x.node_id} returned",
     f.NodeRegistered: _registered,

@@ -6,7 +6,7 @@ Pure. The field names are the API's contract: `docs` and the command line rely o
 import msgspec
 
 from libs.common import job_life
-from libs.common.cluster import Job, MemberView, is_ready
+from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes
 from services.api_gateway.times import rfc3339
 
 
@@ -64,10 +64,11 @@ class JobShown(msgspec.Struct):
     waits_for: str
     model: str
     ready: bool
+    on_control_loss: str
     warnings: list[str] = []
 
 
-def job_shown(job: Job) -> JobShown:
+def job_shown(cluster: Cluster, job: Job) -> JobShown:
     """The job now."""
     spec = job.spec
     members = sorted(job.members.values(), key=lambda member: member.rank)
@@ -102,10 +103,16 @@ def job_shown(job: Job) -> JobShown:
         stop_reason=job.stop_reason,
         time_limit_s=spec.time_limit_s,
         stdin=spec.stdin,
-        waits_for=job_life.WAITS_FOR.get(job.state, ""),
+        waits_for=_waits_for(cluster, job),
         model=spec.serve.model if spec.serve is not None else "",
         ready=is_ready(job),
+        on_control_loss=spec.on_control_loss,
     )
+
+
+def _waits_for(cluster: Cluster, job: Job) -> str:
+    silent = silent_nodes(cluster, job)
+    return "; ".join(filter(None, (job_life.WAITS_FOR.get(job.state, ""), job_life.silence(silent) if silent else "")))
 
 
 def _member(member: MemberView) -> MemberShown:

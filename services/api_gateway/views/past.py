@@ -45,7 +45,7 @@ async def state_lines(cluster: Cluster) -> AsyncIterator[bytes]:
     head = {"seq": cluster.seq, "epoch": cluster.epoch, "leader": cluster.leader, "cluster_id": cluster.cluster_id}
     yield _encode({**head, "timing": cluster.timing, "facts": cluster.facts, "ignored": cluster.ignored, "tenants": cluster.tenants})[:-1]
     parts: tuple[tuple[str, Iterable[Any]], ...] = (
-        ("jobs", (job_shown(job) for job in cluster.jobs.values())),
+        ("jobs", (job_shown(cluster, job) for job in cluster.jobs.values())),
         ("models", (model_shown(cluster, model) for model in cluster.models.values())),
         ("nodes", (node_shown(cluster, node) for node in cluster.nodes.values())),
         ("gpus", (gpu_shown(cluster, view) for view in cluster.gpus.values())),

@@ -111,6 +111,11 @@ def read_rank(job_dir: str) -> int:
     return rank if isinstance(rank, int) else 0
 
 
+def read_ignore_lease(job_dir: str) -> bool:
+    """False when a power cut tore the marker, for then nothing runs."""
+    return read_summary(job_dir).get("ignore_lease") is True
+
+
 def write_exit(job_dir: str, record: ExitRecord) -> None:
     """In place, padded to the allocated size, synced; as many leftovers as there is room for."""
     shown = ExitRecord(**record)

@@ -73,6 +73,7 @@ class _Job:
     key: Key
     job_dir: str
     rank: int
+    ignore_lease: bool = False
     order: bytes = b""
     orders: int = 0
     pidfd: int = -1
@@ -123,10 +124,10 @@ class Supervisors:
         """Returns once a supervisor was forked, or once it is certain that none will be: then "exited" follows, with the reason
         "not_started". Raises AlreadyStarted, Refused (a bad request) or OSError (no room on disk); then nothing was started."""
         key = (request.job_id, request.attempt)
-        job = _Job(key, self.job_dir(key), request.rank)
+        job = _Job(key, self.job_dir(key), request.rank, request.ignore_lease)
         job.order = self._frame(request, job.job_dir)
         summary = {"job_id": request.job_id, "attempt": request.attempt, "rank": request.rank, "argv0": request.argv[0][:ARGV0_CHARS]}
-        summary["note"] = request.note
+        summary["ignore_lease"], summary["note"] = request.ignore_lease, request.note
         try:
             await asyncio.to_thread(records.place_marker, job.job_dir, summary)
         except FileExistsError as error:
@@ -168,10 +169,12 @@ class Supervisors:
         if reply is None and records.read_exit(job.job_dir) is None:  # after a recorded end it may serve another by now
             _kill_supervisor(job)
 
-    def end_all(self) -> None:
-        """SIGKILL to every supervisor that is left, without asking it or the disk: its job dies with it, and the rest is swept."""
+    def end_leased(self) -> None:
+        """SIGKILL to every supervisor that is left and heeds the lease, without asking it or the disk: its job dies with it, and the
+        rest is swept."""
         for job in self._jobs.values():
-            _kill_supervisor(job)
+            if not job.ignore_lease:
+                _kill_supervisor(job)
 
     async def write_stdin(self, key: Key, offset: int, data: bytes, eof: bool = False) -> tuple[int, bool]:
         """Waits until the supervisor has taken it all; the next offset wanted, and whether the input is over. Bytes sent before are
@@ -238,7 +241,7 @@ class Supervisors:
             job_id, _, attempt = name.rpartition(".")
             job_dir = f"{self.state_dir}/jobs/{name}"
             if job_id and attempt.isdigit() and os.path.exists(f"{job_dir}/{records.MARKER}"):
-                found.append(_Job((job_id, int(attempt)), job_dir, records.read_rank(job_dir)))
+                found.append(_Job((job_id, int(attempt)), job_dir, records.read_rank(job_dir), records.read_ignore_lease(job_dir)))
         return found
 
     async def _adopt(self, job: _Job) -> Known:

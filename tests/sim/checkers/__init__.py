@@ -9,6 +9,7 @@ from typing import Final
 from tests.sim.checkers.at_most_one_attempt_alive import AtMostOneAttemptAlive
 from tests.sim.checkers.audit_chain_verifies import AuditChainVerifies
 from tests.sim.checkers.checker import Checker
+from tests.sim.checkers.continue_waits_for_its_node import ContinueWaitsForItsNode
 from tests.sim.checkers.epoch_never_falls import EpochNeverFalls
 from tests.sim.checkers.every_job_ends import EveryJobEnds
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
@@ -26,6 +27,7 @@ from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 ALL: Final[tuple[type[Checker], ...]] = (
     AtMostOneAttemptAlive,
     AuditChainVerifies,
+    ContinueWaitsForItsNode,
     EpochNeverFalls,
     EveryJobEnds,
     GangWholeOrNotAtAll,

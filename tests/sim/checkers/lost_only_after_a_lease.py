@@ -1,10 +1,14 @@
-"""A node is lost only when nothing lives on it any more, and never sooner than a lease and its margin after it registered or came back."""
+"""A node is lost only when nothing lives on it any more but what goes on without a lease (nothing at all when an operator has said so), and
+never sooner than a lease and its margin after it registered or came back.
+"""
 
 from typing import Final
 
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, NodeLost, NodeRegistered, NodeReturned, Unknown
+from libs.common.model import JobId
+from libs.common.node_life import DECLARED_DEAD
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
@@ -28,9 +32,12 @@ class LostOnlyAfterALease(Checker):
         if not isinstance(fact, NodeLost):
             return
         for running in self.world.truth.living():
-            if running.node_id == fact.node_id:
+            spared = fact.reason != DECLARED_DEAD and cluster.jobs[JobId(running.job_id)].spec.ignores_lease
+            if running.node_id == fact.node_id and not spared:
                 self.fail(f"{fact.node_id} is lost while {running.job_id} attempt {running.attempt} lives there")
         silence_s = cluster.timing.silence_ms / 1e3 * CLOCKS_DIFFER
+        if fact.reason == DECLARED_DEAD:
+            return
         began_s = self.since[fact.node_id]
         if cluster.nodes[fact.node_id].incarnation == fact.incarnation and now - began_s < silence_s:
             self.fail(f"{fact.node_id} is lost {now - began_s:.3f} s after incarnation {fact.incarnation} began")

@@ -79,6 +79,7 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
         "shared": capacity.shared,
         "sizes": capacity.sizes,
         "returning": state.returning,
+        "dead": state.dead,
         "ports": {address: ports for address, ports in state.ports.items() if ports},
     }
 

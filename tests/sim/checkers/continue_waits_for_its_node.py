@@ -1,0 +1,26 @@
+"""What goes on without a lease is over only when each member has said so, or its node began again without it, or was declared dead; then
+nothing of it lives.
+"""
+
+from libs.common.change import Stamp
+from libs.common.cluster import Cluster, Job, MemberView
+from libs.common.facts import AnyFact, Commit, JobClosed, JobRequeued, Unknown
+from libs.common.job_life import LOST
+from tests.sim.checkers.checker import Checker
+
+
+class ContinueWaitsForItsNode(Checker):
+    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+        job = cluster.jobs.get(fact.job_id) if isinstance(fact, JobClosed | JobRequeued) else None
+        if job is None or job.spec.on_control_loss != "continue":
+            return
+        for member in job.members.values():
+            self._check(cluster, job, member)
+        for running in self.world.truth.by_job.get(job.job_id, ()):
+            self.fail(f"{job.job_id} attempt {job.attempt} is over, and {running.attempt} lives on {running.node_id}")
+
+    def _check(self, cluster: Cluster, job: Job, member: MemberView) -> None:
+        node = cluster.nodes[member.node_id]
+        nobody_said = member.accounted == node.incarnation or member.accounted <= node.severed
+        if member.state == LOST and nobody_said and node.dead < member.incarnation:
+            self.fail(f"{job.job_id} attempt {job.attempt} is over while its node {node.node_id} is silent and may still run it")

@@ -1,0 +1,41 @@
+"""The operator of a simulated cluster, who sees with his own eyes what lives on a machine, and says so when the scheduler has missed
+the node or waits for a state directory that is gone.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from libs.common.cluster import Cluster, Node, known_to_agent
+from libs.common.facts import NodeDeclaredDead
+from libs.common.job_life import MEMBER_OVER
+from libs.common.model import NodeId
+from tests.sim import faults
+from tests.sim.faults import Blow
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+LOOK_EVERY_S: Final = 0.5
+
+
+def see(world: "World", blow: Blow) -> None:
+    """Of some faults a node does not recover alone."""
+    if blow.kind in (faults.DEAD, faults.DISK_LOST, faults.REINSTALLED):
+        watch(world, blow.target.removeprefix("agent-"))
+
+
+def watch(world: "World", node_id: str) -> None:
+    """From now on, and again when a word was lost with its gateway."""
+    machine, node, gateway = world.machines[node_id], world.reference.nodes.get(NodeId(node_id)), world.slots["gateway"]
+    hearing = gateway.process.alive and gateway.service is not None
+    unsaid = node is not None and not node.usable and node.word != (node.incarnation, node.lost)
+    if node is not None and unsaid and hearing and (not machine.up or (not machine.forsaken and waits_for_nobody(world.reference, node))):
+        fact = NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost, user="operator")
+        gateway.process.deliver(gateway.service.say, fact)
+    world.loop.call_later(LOOK_EVERY_S, watch, world, node_id)
+
+
+def waits_for_nobody(cluster: Cluster, node: Node) -> bool:
+    """Something is held there of which no agent will ever speak."""
+    jobs = [cluster.jobs[job_id] for job_id in node.members]
+    held = [(job, job.members[node.node_id]) for job in jobs if job.spec.ignores_lease]
+    return any(member.state not in MEMBER_OVER and not known_to_agent(node, job, member) for job, member in held)
