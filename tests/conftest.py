@@ -1,10 +1,14 @@
-"""For all tests: what holds while `tests.measured` runs them."""
+"""For all tests: what holds while `tests.measured` runs them, and that no configuration of this machine is read."""
 
 import os
 
 import pytest
 
+from libs.common import configuration
 from services.node_agent.supervision import zygote_link
+
+# Before any test module reads the environment; children inherit it.
+os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: ""})
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,7 +16,6 @@ from libs.common.errors import MusterError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
-COMPLETION = "_MUSTER_COMPLETE"
 
 HELP = """Muster: a GPU cluster manager with one log of everything that happened.
 
@@ -53,8 +52,6 @@ muster = VerbGroup(
 
 def main() -> None:
     """The console script."""
-    if COMPLETION in os.environ:
-        muster.main(prog_name="muster", complete_var=COMPLETION)
     code = call(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -53,7 +53,10 @@ VERBS: Final[dict[str, Verb]] = {
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that `muster up` started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),
-    "version": Verb(HERE, "Print the version."),
+    "config": Verb(HERE, "Check the configuration, or show where each value comes from."),
+    "support-bundle": Verb(HERE, "Collect what a report of a fault needs into one file, without secrets."),
+    "completion": Verb(HERE, "Print the shell's completion of this command."),
+    "version": Verb(HERE, "Print the versions of this command, the gateway and the agents."),
 }
 
 # What people type who come from elsewhere.
@@ -64,6 +67,7 @@ KNOWN_ELSEWHERE: Final = {
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
+    "settings": "config show", "bundle": "support-bundle",
 }  # fmt: skip
 
 
@@ -76,7 +80,7 @@ class VerbGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"libs.cli.verbs.{cmd_name}").command
+        command = import_module(f"libs.cli.verbs.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

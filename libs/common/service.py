@@ -18,11 +18,11 @@ import uvloop
 from libs.common import facts as f
 from libs.common.cancellation import Stopped
 from libs.common.clock import ClockWatch
+from libs.common.configuration import read
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.log import Entry, Log, settled_bounds
 from libs.common.settings import Settings
-from libs.common.settings import read as read_settings
 from libs.common.writer import Writer
 
 # How often a service is asked although nothing happened: time limits, silence, start limits.
@@ -168,7 +168,7 @@ def run(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, Non
     and it replays.
     """
     try:
-        settings = read_settings()
+        settings = read(sys.argv[1:])
         logging.basicConfig(level=settings.log_level, format=f"%(asctime)s {name} %(levelname)s %(message)s", stream=sys.stderr)
         uvloop.run(_until_stopped(main, settings))
     except BaseException as error:

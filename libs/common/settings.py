@@ -1,19 +1,20 @@
-"""Every process's settings: environment variables MUSTER_*, each with a default that runs on a laptop.
+"""Every process's settings, each with a default that runs on a laptop. Where a value comes from is `configuration.py`.
 
-One table for all services; docs/settings.md is generated from it and tests/test_docs.py holds that none is missing.
-What both ends of a lease must agree on is a fact (`Timing` in ClusterConfigured), not a setting: the MUSTER_*_MS values
+One table for all services; docs/settings.md and .env.example are generated from it and tests/test_docs.py holds that none is missing.
+What both ends of a lease must agree on is a fact (`Timing` in ClusterConfigured), not a setting: the heartbeat, lease, margin and term
 here only fill the first such fact.
 """
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
-from libs.common.errors import Refused
-
 PREFIX = "MUSTER_"
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+PORTS: Final = (0, 65_535)
+HIDDEN: Final = "***"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,25 +121,88 @@ HELP = {
 }
 
 
-def read(environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of this process. Raises Refused naming a variable that cannot be read as what it must be."""
-    values: dict[str, str | int] = {}
-    for field in msgspec.structs.fields(Settings):
-        text = environ.get(PREFIX + field.name.upper())
-        if text is not None:
-            values[field.name] = _parse(field.name, text, field.type)
-    return msgspec.convert(values, Settings)
+# The YAML file that a setting stands in; what is in no other row stands in cluster.yaml.
+FILES: Final[dict[str, tuple[str, ...]]] = {
+    "cluster": (),
+    "security": ("nkey_seed_file", "api_keys_file", "trimmer_seed_file"),
+    "monitoring": ("log_level",),
+    "performance": (
+        *("trim_keep_commits", "trim_keep_hours", "trim_full_percent", "trim_every_s"),
+        *("model_connect_ms", "model_answer_ms", "model_idle_ms", "model_body_ms", "model_keepalive_ms", "model_attempts"),
+        *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),
+    ),
+}
+
+# MUSTER_* variables that are no settings of a service: what a command or a job reads.
+ELSEWHERE: Final = {
+    "MUSTER_CONFIG_DIR": "directory of the YAML files; empty: none is read",
+    "MUSTER_ENV_FILE": "the .env file; empty: none is read",
+    "MUSTER_URL": "the gateway that commands speak to",
+    "MUSTER_API_KEY": "the key that they show it",
+    "MUSTER_PROFILE": "the file where both stand otherwise",
+    "MUSTER_USER": "the user that a submitted job names; in a job: who asked for it",
+    "MUSTER_JOB_ID": "in a job: its id",
+    "MUSTER_JOB_NAME": "in a job: its name",
+    "MUSTER_JOB_DIR": "in a job: its directory on the node",
+    "MUSTER_ATTEMPT": "in a job: which attempt this is, its fencing token",
+    "MUSTER_RANK": "in a job: which of its nodes this is",
+    "MUSTER_WORLD_SIZE": "in a job: how many nodes it has",
+    "MUSTER_GPUS": "in a job: the devices that it holds here",
+    "MUSTER_GPU_SHARE": "in a job: hundredths of each",
+    "MUSTER_TENANT": "in a job: its tenant",
+    "MUSTER_PEERS": "in a job: its nodes and their addresses",
+    "MUSTER_PORT": "in a job: the port that it was given",
+}
+
+
+def file_of(name: str) -> str:
+    """The YAML file, without its ending."""
+    return next((stem for stem, names in FILES.items() if name in names), "cluster")
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The other way round: what to put into a child's environment."""
+    """What to put into a child's environment."""
     return {PREFIX + name.upper(): str(value) for name, value in msgspec.structs.asdict(settings).items()}
 
 
-def _parse(name: str, text: str, kind: object) -> str | int:
-    if kind is not int:
-        return text
+def checked(name: str, raw: object) -> tuple[Any, str]:
+    """A value as its setting needs it, or what is wrong with it. The value itself is not said: it may be a secret."""
+    variable = PREFIX + name.upper()
+    if not isinstance(getattr(Settings(), name), int):
+        return _checked_text(name, variable, raw)
     try:
-        return int(text)
-    except ValueError as error:
-        raise Refused(f"{PREFIX}{name.upper()}={text!r} must be a whole number") from error
+        number = int(raw) if isinstance(raw, str | int) and not isinstance(raw, bool) else None
+    except ValueError:
+        number = None
+    if number is None:
+        return None, f"{variable} must be a whole number"
+    low, high = PORTS if name.endswith("_port") else (1 if name.endswith("_ms") else 0, 1 << 62)
+    return (number, "") if low <= number <= high else (None, f"{variable}={number} must be from {low} to {high}")
+
+
+def _checked_text(name: str, variable: str, raw: object) -> tuple[str, str]:
+    if not isinstance(raw, str | None):
+        return "", f"{variable} must be a text: put it in quotes"
+    text = raw or ""
+    if name == "log_level":
+        text = text.upper()
+        if text not in LOG_LEVELS:
+            return "", f"{variable} must be one of {', '.join(LOG_LEVELS)}"
+    return text, ""
+
+
+def shown(name: str, value: object) -> str:
+    """A value for people: the password in an address is not shown."""
+    text = str(value)
+    if name in ("nats", "audit_url") and "@" in text:
+        return ",".join(_without_password(part) for part in text.split(","))
+    return text
+
+
+def _without_password(url: str) -> str:
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return HIDDEN
+    head, _, host = url.rpartition("@")
+    return f"{head[: len(head) - len(password)]}{HIDDEN}@{host}" if password else url

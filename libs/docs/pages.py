@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.docs.cli_page import cli
 from libs.docs.life_pages import gpu_life, job_life, node_life
-from libs.docs.settings_page import settings
+from libs.docs.settings_page import env_example, settings
 from libs.docs.subjects_page import subjects
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
@@ -14,5 +14,6 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "node-life.md": node_life,
     "subjects.md": subjects,
     "settings.md": settings,
+    "../.env.example": env_example,
     "cli.md": cli,
 }

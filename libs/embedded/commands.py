@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common import configuration
 from libs.common.errors import Refused, Unavailable
 from libs.embedded import identity, launcher, living, nats_config, plan, profile, runfile, servers, shape
 from libs.embedded.shape import Options, Shape
@@ -31,6 +32,7 @@ def say(text: str) -> None:
 def up(options: Options) -> int:
     """Start the cluster of `options.state`, made when there is none; in the foreground until Ctrl-C, `down` or SIGTERM."""
     options = msgspec.structs.replace(options, state=options.state.resolve())
+    configuration.read()  # a mistake in it is said before anything is made
     if not options.foreground:
         return _up_behind(options)
     state = options.state

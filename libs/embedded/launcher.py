@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.common import log_jetstream, settings
+from libs.common import configuration, log_jetstream
 from libs.common.errors import MusterError, Unavailable
 from libs.embedded import identity, permissions, plan, runfile, servers
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
@@ -170,7 +170,7 @@ class Launcher:
         self._farewell()
 
     def _farewell(self) -> None:
-        minutes = settings.read(os.environ).stop_lease_ms / 60_000
+        minutes = configuration.read().stop_lease_ms / 60_000
         self.say(
             f"stopped. Jobs that were running go on under their supervisors for up to {minutes:.0f} min; `muster up` takes them back, "
             "then `muster cancel JOB` ends one"

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common import settings
+from libs.common import configuration, settings
 from libs.common.settings import Settings
 from libs.embedded import identity, permissions, servers
 from libs.embedded.permissions import AUDIT, TRIMMER
@@ -24,6 +24,8 @@ GATEWAY_INSTANCE: Final = "a"
 PASSED_ON: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
 )  # fmt: skip
+# What a child is told beside that; the launcher has read the files, and what it decides must not be changed by them.
+ALONE: Final = {"PYTHONUNBUFFERED": "1", configuration.CONFIG_DIR: "", configuration.ENV_FILE: ""}
 
 
 def logs(state: Path) -> Path:
@@ -58,7 +60,7 @@ def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -
 
 
 def _base(shape: Shape, environ: Mapping[str, str]) -> Settings:
-    return msgspec.structs.replace(settings.read(environ), nats=shape.nats, stream_replicas=1)
+    return msgspec.structs.replace(configuration.read(environ=environ), nats=shape.nats, stream_replicas=1)
 
 
 def _service(state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]) -> Spec:
@@ -72,4 +74,4 @@ def _service(state: Path, name: str, key: str, module: str, told: Settings, envi
 
 
 def _passed_on(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name] for name in PASSED_ON if name in environ} | {"PYTHONUNBUFFERED": "1"}
+    return {name: environ[name] for name in PASSED_ON if name in environ} | ALONE

@@ -9,10 +9,11 @@ from libs.common import log_jetstream, snapshot_store
 from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
+from libs.common.configuration import read
 from libs.common.errors import MusterError
 from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
-from libs.common.settings import Settings, read
+from libs.common.settings import Settings
 from services.audit.archive import Archive
 from services.audit.service import Audit
 from services.audit.store import Store
@@ -64,13 +65,13 @@ def verify_command() -> int:
     """The command's exit code; a fault of the world is one line."""
     logging.basicConfig(handlers=[logging.NullHandler()])  # what the client says of its attempts is no news beside that line
     try:
-        return asyncio.run(check(read()))
+        return asyncio.run(check(read(sys.argv[2:])))
     except MusterError as error:
         print(f"audit verify: {error}", file=sys.stderr)
         return error.exit_code
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["verify"]:
+    if sys.argv[1:2] == ["verify"]:
         sys.exit(verify_command())
     run("audit", main)

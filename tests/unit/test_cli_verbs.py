@@ -10,7 +10,7 @@ from libs.cli.verb_group import KNOWN_ELSEWHERE, VERBS, suggestion
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_of_the_table_has_a_module_with_the_same_help(name: str) -> None:
-    command = import_module(f"libs.cli.verbs.{name}").command
+    command = import_module(f"libs.cli.verbs.{name.replace('-', '_')}").command
     assert isinstance(command, click.Command)
     assert (command.help or "").splitlines()[0] == VERBS[name].help.rstrip()
 

@@ -1,5 +1,6 @@
 """`muster up`."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
 @click.option("--state", type=click.Path(path_type=Path), default=DEFAULT_STATE, show_default=True, help="Where everything is kept.")
 @click.option("--host", metavar="ADDRESS", help="Where the gateway listens (default 127.0.0.1).")
 @click.option("--port", type=int, metavar="PORT", help="Its port (default 8080).")
+@click.option("--set", "chosen", multiple=True, metavar="KEY=VALUE", help="A setting, before every other source (docs/settings.md).")
 @click.option("-d", "--background", is_flag=True, help="Return when it is ready.")
-def command(state: Path, background: bool, **shape: Any) -> int:  # noqa: ANN401  the fields of Options
+def command(state: Path, background: bool, chosen: tuple[str, ...], **shape: Any) -> int:  # noqa: ANN401  the fields of Options
     """Start a cluster on this machine.
 
     Jobs are real processes; GPUs are simulated. Stays in the foreground until Ctrl-C.
@@ -25,8 +27,18 @@ def command(state: Path, background: bool, **shape: Any) -> int:  # noqa: ANN401
     muster up
     muster up --nodes 16 --gpus 8
     muster up -d && muster run -- nvidia-smi
+    muster up --set log_level=DEBUG
     """
+    os.environ.update(_variable(each) for each in chosen)
     from libs.embedded.commands import up
     from libs.embedded.shape import Options
 
     return up(Options(state=state, foreground=not background, **shape))
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """The environment variable that the flag stands for: it goes before all others, and the background process has it too."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    return f"MUSTER_{name.upper()}", value

@@ -1,21 +1,68 @@
-"""`muster version`."""
+"""`muster version`: of this command, of the gateway and of the agents."""
+
+from collections import Counter
 
 import click
 
+from libs.cli.gateway import Json, ask
+from libs.cli.output import formatted, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column
+from libs.common.errors import MusterError
+
 DISTRIBUTION = "muster-gpu"
+COLUMNS = (Column("PART"), Column("VERSION"), Column("DETAIL", flexible=True))
+
+
+def client_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed)"
 
 
 def version_line() -> str:
     """`muster 0.1.0`."""
-    from importlib.metadata import PackageNotFoundError, version
+    return f"muster {client_version()}"
 
+
+@click.command(short_help="Print the versions of this command, the gateway and the agents.")
+@click.option("--client", is_flag=True, help="Only of this command; nothing is asked.")
+@formatted
+def command(client: bool, form: str) -> None:
+    """Print the versions of this command, the gateway and the agents.
+
+    A gateway that does not answer is a line of the answer, not a fault.
+    """
+    rows = [_row("client", client_version(), "")] + ([] if client else _cluster())
+    if print_value(rows, form):
+        return
+    if client:
+        print(version_line())
+    else:
+        print_table(COLUMNS, [list(row.values()) for row in rows], wide=form == "wide")
+
+
+def _row(part: str, version: str, detail: str) -> dict[str, str]:
+    return {"part": part, "version": version, "detail": detail}
+
+
+def _cluster() -> list[dict[str, str]]:
+    profile = read_profile()
     try:
-        return f"muster {version(DISTRIBUTION)}"
-    except PackageNotFoundError:
-        return "muster (not installed)"
+        gateway = ask(profile, "GET", "/v1/version")
+        agents = _agents(ask(profile, "GET", "/v1/nodes")["nodes"])
+    except MusterError as error:
+        return [_row("gateway", "?", str(error))]
+    return [_row("gateway", str(gateway["version"]), profile.url), *agents]
 
 
-@click.command(short_help="Print the version.")
-def command() -> None:
-    """Print the version."""
-    print(version_line())
+def _agents(nodes: list[Json]) -> list[dict[str, str]]:
+    """One line for each version, the nodes counted or, where few, named."""
+    counted = Counter(str(node["version"]) for node in nodes)
+    named = {version: [str(node["id"]) for node in nodes if node["version"] == version] for version in counted}
+    return [
+        _row("agents", version, ", ".join(named[version]) if count <= 4 else f"{count} nodes") for version, count in sorted(counted.items())
+    ]

@@ -1,0 +1,80 @@
+"""`muster config`: the configuration that a process started here would have."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from libs.cli.output import complain, listed, print_table, print_value
+from libs.cli.table import Column
+
+if TYPE_CHECKING:
+    from libs.common.configuration import Configuration
+
+COLUMNS = (Column("SETTING"), Column("VALUE", flexible=True), Column("FROM"))
+
+
+@click.group(short_help="Check the configuration, or show where each value comes from.")
+def command() -> None:
+    """Check the configuration, or show where each value comes from.
+
+    It is what a service or `muster up` would have if it were started here: a running process has read it once, at its start.
+    """
+
+
+@command.command()
+def check() -> int:
+    """Say everything that is wrong; exit code 2 when something is.
+
+    \b
+    muster config check && systemctl restart muster-agent
+    """
+    from libs.common import configuration
+
+    found = configuration.resolve()
+    problems = [*found.problems, *_missing_files(found)]
+    for problem in problems:
+        complain(problem)
+    if not problems:
+        given = sum(source != configuration.DEFAULT for source in found.sources.values())
+        print(f"the configuration is valid: {len(found.sources)} settings, {given} of them not by default")
+    return 2 if problems else 0
+
+
+def _missing_files(found: "Configuration") -> list[str]:
+    """A named file that this user cannot read."""
+    named = {name: str(getattr(found.settings, name)) for name in found.sources if name.endswith("_file")}
+    return [f"MUSTER_{name.upper()}: {path} cannot be read" for name, path in named.items() if path and not os.access(path, os.R_OK)]
+
+
+@command.command()
+@click.option("--changed", is_flag=True, help="Only what is not a default.")
+@listed
+def show(changed: bool, form: str, no_headers: bool) -> int:
+    """Print each setting, its value and where it comes from; passwords are hidden.
+
+    \b
+    muster config show --changed
+    muster config show -o json
+    """
+    from libs.common import configuration
+
+    found = configuration.resolve()
+    rows = [row for row in rows_of(found) if not changed or row["source"] != configuration.DEFAULT]
+    if not print_value(rows, form):
+        print_table(COLUMNS, [list(row.values()) for row in rows], not no_headers, form == "wide")
+    for problem in found.problems:
+        complain(problem)
+    return 2 if found.problems else 0
+
+
+def rows_of(found: "Configuration") -> list[dict[str, str]]:
+    """What is shown of a configuration, here and in a support bundle."""
+    from libs.common.settings import shown
+
+    here = f"{Path.cwd()}/"
+    return [
+        {"setting": name, "value": shown(name, getattr(found.settings, name)), "source": source.removeprefix(here)}
+        for name, source in found.sources.items()
+    ]
