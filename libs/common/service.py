@@ -8,6 +8,7 @@ code; a supervisor starts the process again, which replays.
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,7 +23,7 @@ from libs.common.configuration import read
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.log import Entry, Log, settled_bounds
-from libs.common.settings import Settings
+from libs.common.settings import Settings, environment
 from libs.common.writer import Writer
 
 # How often a service is asked although nothing happened: time limits, silence, start limits.
@@ -169,6 +170,7 @@ def run(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, Non
     """
     try:
         settings = read(sys.argv[1:])
+        os.environ.update(environment(settings))  # what this process starts has the same ones
         logging.basicConfig(level=settings.log_level, format=f"%(asctime)s {name} %(levelname)s %(message)s", stream=sys.stderr)
         uvloop.run(_until_stopped(main, settings))
     except BaseException as error:

@@ -58,6 +58,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     simulated_model: str = "Simulated H100"
     simulated_memory_gib: int = 80
     log_level: str = "INFO"
+    record_ms: int = 60_000
+    settle_ms: int = 5_000
+    ask_ms: int = 5_000
+    ask_past_ms: int = 35_000
+    stdin_ms: int = 10_000
+    keepalive_ms: int = 15_000
+    wait_max_ms: int = 600_000
+    gateway_stop_ms: int = 3_000
+    ready_silence_ms: int = 10_000
+    ready_lag_commits: int = 2_000
+    log_connect_ms: int = 10_000
+    log_append_ms: int = 45_000
+    up_ready_ms: int = 30_000
+    up_stop_ms: int = 10_000
 
     @property
     def servers(self) -> list[str]:
@@ -118,6 +132,20 @@ HELP = {
     "simulated_model": "their model name",
     "simulated_memory_gib": "their memory each",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
+    "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
+    "settle_ms": "gateway: how long a read waits for its min_seq",
+    "ask_ms": "gateway: how long the scheduler or a node may take to answer a question",
+    "ask_past_ms": "gateway: the same about the past, for which the log is folded again",
+    "stdin_ms": "gateway: how long a node may take to take a job's input",
+    "keepalive_ms": "gateway: how often a stream says that it is still there",
+    "wait_max_ms": "gateway: longest timeout that a wait for a job may ask for",
+    "gateway_stop_ms": "gateway: how long open streams may go on once it was told to stop",
+    "ready_silence_ms": "gateway: not ready when the log was not heard for so long",
+    "ready_lag_commits": "gateway: not ready when it is so many commits behind the log",
+    "log_connect_ms": "every service: how long a NATS server may take to accept the first connection",
+    "log_append_ms": "gateway, quota, scheduler: a process gives up when the log took no commit for so long (an election: 4 to 9 s)",
+    "up_ready_ms": "muster up: how long the gateway may take to be ready before it is named",
+    "up_stop_ms": "muster up: how long a service may take to stop before it is killed",
 }
 
 
@@ -125,10 +153,22 @@ HELP = {
 FILES: Final[dict[str, tuple[str, ...]]] = {
     "cluster": (),
     "security": ("nkey_seed_file", "api_keys_file", "trimmer_seed_file"),
-    "monitoring": ("log_level",),
+    "monitoring": ("log_level", "ready_silence_ms", "ready_lag_commits"),
     "performance": (
         *("trim_keep_commits", "trim_keep_hours", "trim_full_percent", "trim_every_s"),
         *("model_connect_ms", "model_answer_ms", "model_idle_ms", "model_body_ms", "model_keepalive_ms", "model_attempts"),
+        *(
+            "record_ms",
+            "settle_ms",
+            "ask_ms",
+            "ask_past_ms",
+            "stdin_ms",
+            "keepalive_ms",
+            "wait_max_ms",
+            "gateway_stop_ms",
+            "log_connect_ms",
+        ),
+        *("log_append_ms", "up_ready_ms", "up_stop_ms"),
         *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),
     ),
 }

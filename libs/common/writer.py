@@ -40,8 +40,9 @@ class Writer:
     term or incarnation, is read at each commit.
     """
 
-    def __init__(self, log: Log, clock: Clock, subject: str, seen: Callable[[], int]) -> None:
+    def __init__(self, log: Log, clock: Clock, subject: str, seen: Callable[[], int], budget_s: float = APPEND_BUDGET_S) -> None:
         self.log = log
+        self.budget_s = budget_s
         self.clock = clock
         self.subject = subject
         self.seen = seen
@@ -137,7 +138,7 @@ class Writer:
         return groups
 
     async def commit(self, facts: Sequence[AnyFact]) -> int:
-        """Append one commit and return its sequence, whatever it takes within APPEND_BUDGET_S."""
+        """Append one commit and return its sequence, whatever it takes within `budget_s`."""
         return await self._store(self._encode(facts, self.seen()))
 
     def _encode(self, facts: Sequence[AnyFact], seen: int) -> bytes:
@@ -177,6 +178,6 @@ class Writer:
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _pause(self, began: int, pause_s: float) -> None:
-        if self.clock.boot_ns() - began > APPEND_BUDGET_S * 1e9:
-            raise Unavailable(f"the log did not take a commit on {self.subject} for {APPEND_BUDGET_S:.0f} s: are its servers up?")
+        if self.clock.boot_ns() - began > self.budget_s * 1e9:
+            raise Unavailable(f"the log did not take a commit on {self.subject} for {self.budget_s:.0f} s: are its servers up?")
         await asyncio.sleep(pause_s)

@@ -20,11 +20,9 @@ from libs.embedded.processes import Child, Say, Spec, last_line, rotate
 from libs.embedded.shape import Shape
 
 LOG_S: Final = 10.0
-READY_S: Final = 30.0
 READY_POLL_S: Final = 0.1
 READY_ASK_S: Final = 1.0
 SCHEDULER_STOP_S: Final = 5.0
-STOP_S: Final = 10.0
 KILLED: Final = 130
 
 
@@ -44,6 +42,7 @@ class Launcher:
         self.shape = shape
         self.config = config
         self.say = say
+        self.settings = configuration.read()
         self.children: dict[str, Child] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self.stop = asyncio.Event()
@@ -122,7 +121,7 @@ class Launcher:
 
     async def _wait_ready(self) -> bool:
         clock = asyncio.get_running_loop().time
-        deadline = clock() + READY_S
+        deadline = clock() + self.settings.up_ready_ms / 1_000
         while clock() < deadline:
             if await self._answers():
                 self.ready = True
@@ -153,15 +152,17 @@ class Launcher:
 
     def _name_what_is_ill(self) -> None:
         ill = [child for child in self.children.values() if child.deaths or not child.living] or [self.children[plan.GATEWAY]]
-        self.say(f"the gateway at {self.shape.gateway} is not ready after {READY_S:.0f} s; it is still being tried. Not healthy:")
+        late_s = self.settings.up_ready_ms / 1_000
+        self.say(f"the gateway at {self.shape.gateway} is not ready after {late_s:.0f} s; it is still being tried. Not healthy:")
         for child in ill:
             self.say(f"  {child.spec.name}: {last_line(child.spec.log)} (log: {child.spec.log})")
 
     async def _end_all(self) -> None:
         """Scheduler, agents, gateway, quota and audit, server; each waits for the one before."""
         agents = list(self.shape.fleet.nodes)
-        order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, STOP_S), ([plan.GATEWAY], STOP_S)]
-        order += [([plan.QUOTA, permissions.AUDIT], STOP_S), ([plan.SERVER], STOP_S)]
+        stop_s = self.settings.up_stop_ms / 1_000
+        order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, stop_s), ([plan.GATEWAY], stop_s)]
+        order += [([plan.QUOTA, permissions.AUDIT], stop_s), ([plan.SERVER], stop_s)]
         self.say("stopping (Ctrl-C again kills at once)")
         for names, grace_s in order:
             await asyncio.gather(*(self.children[name].end(grace_s) for name in names if name in self.children))
@@ -170,7 +171,7 @@ class Launcher:
         self._farewell()
 
     def _farewell(self) -> None:
-        minutes = configuration.read().stop_lease_ms / 60_000
+        minutes = self.settings.stop_lease_ms / 60_000
         self.say(
             f"stopped. Jobs that were running go on under their supervisors for up to {minutes:.0f} min; `muster up` takes them back, "
             "then `muster cancel JOB` ends one"

@@ -1,8 +1,8 @@
 """What `muster run` sees of its job: both streams of one member and every change of state, in one answer, until the job has ended.
 
 Frames are JSON objects, one a line: `{"stream", "attempt", "offset", "data"}` with base64 bytes, `{"state", "attempt", "reason",
-"node_ids"}` at each change and every KEEPALIVE_S, and last `{"exit_code", "state", "reason", "attempt"}`. Offsets are of the attempt beside
-them. Who comes back to a job that is at a later attempt meanwhile first hears the rest of the one that it knew.
+"node_ids"}` at each change and every MUSTER_KEEPALIVE_MS, and last `{"exit_code", "state", "reason", "attempt"}`. Offsets are of the
+attempt beside them. Who comes back to a job that is at a later attempt meanwhile first hears the rest of the one that it knew.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.relay import STREAMS, Reader
 from services.api_gateway.views.jobs import ended
 
-KEEPALIVE_S: Final = 15.0
 # Frames made and not yet sent: a slow client holds up the reading of its job's output, not this process's memory.
 FRAMES_AHEAD_MAX: Final = 16
 
@@ -74,9 +73,10 @@ class Attachment:
             state = self.job.state
             frame = {"state": state, "attempt": attempt, "reason": self.job.reason, "node_ids": list(self.job.members)}
             await self._say(frame)
-            deadline = self.gateway.clock.boot_ns() + int(KEEPALIVE_S * 1e9)
+            quiet_ms = self.gateway.settings.keepalive_ms
+            deadline = self.gateway.clock.boot_ns() + quiet_ms * 1_000_000
             while self.job.state == state and self.job.attempt == attempt and self.gateway.clock.boot_ns() < deadline:
-                await self.gateway.waiting.job(self.job.job_id, KEEPALIVE_S)
+                await self.gateway.waiting.job(self.job.job_id, quiet_ms / 1_000)
 
     async def _pump(self, attempt: int, stream: str) -> None:
         reader = Reader(self.gateway, self.job, attempt, self.rank, stream)

@@ -43,14 +43,9 @@ from services.api_gateway.views.waiting import Waiting
 
 # The loop serves requests between slices of a long batch.
 FOLD_SLICE_FACTS: Final = 500
-# How long an answer waits for its own commit, and a read for the sequence that it asked for.
-RECORD_WAIT_S: Final = 60.0
-SETTLE_WAIT_S: Final = 5.0
 SURVEY_EVERY_S: Final = 2.0
 # Above this part of the stream's bytes no job is taken, so that releases and terms still fit.
 FULL_AT: Final = 0.8
-READY_LAG_MAX: Final = 2_000
-READY_SILENCE_S: Final = 10.0
 
 
 logger = logging.getLogger(__name__)
@@ -86,7 +81,7 @@ class Gateway:
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
         self.snapshots = Snapshots(store, 0)
-        self.writer = Writer(log, clock, subjects.gateway(settings.instance), seen=lambda: self.cluster.seq)
+        self.writer = Writer(log, clock, subjects.gateway(settings.instance), lambda: self.cluster.seq, settings.log_append_ms / 1_000)
         self.clocks = ClockWatch(clock)
         self.access = Recorder(clock, self.writer.put, full=lambda: self.fill >= FULL_AT)
         self.caught_up = False
@@ -202,24 +197,24 @@ class Gateway:
 
     async def record(self, fact: AnyFact) -> int:
         """Store the fact and wait until its commit is folded back; gives the sequence. Raises Unavailable."""
+        wait_s = self.settings.record_ms / 1_000
         try:
-            async with asyncio.timeout(RECORD_WAIT_S):
+            async with asyncio.timeout(wait_s):
                 seq = await self.writer.put((fact,))
                 await self._folded(seq)
         except (TimeoutError, Refused) as error:
-            text = f"the log did not confirm {f.kind_of(fact)} within {RECORD_WAIT_S:.0f} s ({error or 'timeout'})"
+            text = f"the log did not confirm {f.kind_of(fact)} within {wait_s:.0f} s ({error or 'timeout'})"
             raise Unavailable(f"{text}: look whether it was recorded before you repeat it") from error
         return seq
 
     async def settle(self, seq: int) -> None:
-        """Wait until `seq` is folded. Raises Problem 503 after SETTLE_WAIT_S."""
+        """Wait until `seq` is folded. Raises Problem 503 after MUSTER_SETTLE_MS."""
+        wait_s = self.settings.settle_ms / 1_000
         try:
-            async with asyncio.timeout(SETTLE_WAIT_S):
+            async with asyncio.timeout(wait_s):
                 await self._folded(seq)
         except TimeoutError as error:
-            raise Problem(
-                503, f"min_seq {seq} is not reached after {SETTLE_WAIT_S:.0f} s, this gateway is at {self.cluster.seq}"
-            ) from error
+            raise Problem(503, f"min_seq {seq} is not reached after {wait_s:.0f} s, this gateway is at {self.cluster.seq}") from error
 
     async def _folded(self, seq: int) -> None:
         if self.cluster.seq < seq:
@@ -284,6 +279,6 @@ class Gateway:
         silence_s = (self.clock.boot_ns() - self.heard_boot_ns) / 1e9
         return [
             {"check": "replayed", "ok": self.caught_up, "detail": f"folded up to {self.cluster.seq}"},
-            {"check": "log_heard", "ok": silence_s < READY_SILENCE_S, "detail": f"{silence_s:.1f} s ago"},
-            {"check": "lag", "ok": self.lag <= READY_LAG_MAX, "detail": f"{self.lag} commits"},
+            {"check": "log_heard", "ok": silence_s < self.settings.ready_silence_ms / 1_000, "detail": f"{silence_s:.1f} s ago"},
+            {"check": "lag", "ok": self.lag <= self.settings.ready_lag_commits, "detail": f"{self.lag} commits"},
         ]

@@ -21,8 +21,6 @@ from services.api_gateway.gateway import Gateway
 STREAMS: Final = ("stdout", "stderr")
 CHUNK_BYTES: Final = 256 << 10
 WAIT_MS: Final = 10_000
-ASK_S: Final = 3.0
-STDIN_ASK_S: Final = 10.0
 # A node that does not answer, or does not know the attempt yet, is asked again after this long.
 RETRY_FIRST_S: Final = 0.02
 RETRY_MAX_S: Final = 1.0
@@ -143,7 +141,7 @@ class Reader:
         assert self.node_id is not None
         wish = OutputAsk(self.job.job_id, self.attempt, self.stream, offset, max_bytes, wait_ms)
         subject = subjects.ask_node(self.node_id, "output")
-        answer = await self.gateway.bus.request(subject, _encode(wish), wait_ms / 1_000 + ASK_S)
+        answer = await self.gateway.bus.request(subject, _encode(wish), (wait_ms + self.gateway.settings.ask_ms) / 1_000)
         try:
             return _chunk.decode(answer)
         except msgspec.DecodeError as error:
@@ -194,7 +192,7 @@ async def put_stdin(gateway: Gateway, job: Job, offset: int, data: bytes, eof: b
     """Offer input to the first member. Raises Unavailable."""
     node_id = next(member.node_id for member in job.members.values() if member.rank == 0)
     wish = StdinPut(job.job_id, job.attempt, offset, data, eof)
-    answer = await gateway.bus.request(subjects.ask_node(node_id, "stdin"), _encode(wish), STDIN_ASK_S)
+    answer = await gateway.bus.request(subjects.ask_node(node_id, "stdin"), _encode(wish), gateway.settings.stdin_ms / 1_000)
     try:
         return _taken.decode(answer)
     except msgspec.DecodeError as error:

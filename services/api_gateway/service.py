@@ -5,7 +5,6 @@ It listens before it has replayed, so that /livez and /readyz answer meanwhile; 
 
 import asyncio
 from contextlib import nullcontext
-from typing import Final
 
 import uvicorn
 
@@ -20,13 +19,12 @@ from libs.common.settings import Settings
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 
-# How long open streams may go on once the process was told to stop.
-STOP_S: Final = 3
-
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until `stop`. Raises what ends a gateway (see `gateway.py`)."""
-    client = await before(stop, connect(settings.servers, f"gateway-{settings.instance}", settings.nkey_seed))
+    client = await before(
+        stop, connect(settings.servers, f"gateway-{settings.instance}", settings.nkey_seed, within_s=settings.log_connect_ms / 1_000)
+    )
     gateway = Gateway(
         JetStreamLog(client),
         NatsBus(client),
@@ -48,7 +46,7 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
         await asyncio.wait((tasks.create_task(stop.wait(), name="stop"), listening, running), return_when=asyncio.FIRST_COMPLETED)
         stop.set()
         server.should_exit = True
-        await asyncio.wait((listening,), timeout=2 * STOP_S)
+        await asyncio.wait((listening,), timeout=2 * gateway.settings.gateway_stop_ms / 1_000)
         if gateway.caught_up and not running.done():
             await gateway.access.drain()
         running.cancel()
@@ -77,7 +75,7 @@ def server_for(gateway: Gateway, host: str, port: int) -> uvicorn.Server:
         server_header=False,
         # Where a request comes from is recorded: what a client writes into a header is no proof of it.
         proxy_headers=False,
-        timeout_graceful_shutdown=STOP_S,
+        timeout_graceful_shutdown=max(1, gateway.settings.gateway_stop_ms // 1_000),
     )
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]

@@ -28,14 +28,18 @@ logger = logging.getLogger(__name__)
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Archive every commit, answer for it, and trim the log behind it: that on a connection of the trimmer's own identity."""
-    client = await before(stop, log_jetstream.connect(settings.servers, "audit", settings.nkey_seed))
+    client = await before(
+        stop, log_jetstream.connect(settings.servers, "audit", settings.nkey_seed, within_s=settings.log_connect_ms / 1_000)
+    )
     store = Store(settings.audit_database)
     audit = Audit(log_jetstream.JetStreamLog(client), store, NatsBus(client), NatsObjects(client), settings.audit_begin)
     if not settings.trimmer_seed_file:
         logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
         await audit.run(stop)
     else:
-        other = await before(stop, log_jetstream.connect(settings.servers, "trimmer", settings.trimmer_seed))
+        other = await before(
+            stop, log_jetstream.connect(settings.servers, "trimmer", settings.trimmer_seed, within_s=settings.log_connect_ms / 1_000)
+        )
         log, objects = log_jetstream.JetStreamLog(other), NatsObjects(other, settings.stream_replicas)
         trimmer = Trimmer(log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings))
         await audit.run(stop, lambda: trimmer.run(settings.trim_every_s))

@@ -52,9 +52,10 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 async def _serve(settings: Settings, stop: asyncio.Event, machine: Machine, peers: Peers | None) -> None:
     """The log is waited for as long as the peers keep this node's lease alive."""
+    name, within_s = f"node-{settings.node_id}", settings.log_connect_ms / 1_000
     while True:
         try:
-            client = await before(stop, connect(settings.servers, f"node-{settings.node_id}", settings.nkey_seed))
+            client = await before(stop, connect(settings.servers, name, settings.nkey_seed, within_s=within_s))
             break
         except Unavailable:
             if stop.is_set() or peers is None or not peers.holds_lease():

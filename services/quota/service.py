@@ -24,7 +24,7 @@ class Quota:
         self.bus = bus
         self.store = store
         self.state = State(Cluster())
-        self.writer = Writer(log, clock, subjects.QUOTA, lambda: self.state.seq)
+        self.writer = Writer(log, clock, subjects.QUOTA, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.shell = Shell(log, self.writer, self.state, lambda _: decide(self.state), Silent())
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:

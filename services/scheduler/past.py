@@ -20,11 +20,11 @@ from libs.common import fold, log_jetstream, snapshot_store
 from libs.common.archive import whole
 from libs.common.bus import Bus
 from libs.common.bus_nats import NatsBus
+from libs.common.configuration import read
 from libs.common.errors import MusterError
 from libs.common.log import Log
 from libs.common.model import JobId
 from libs.common.objects_nats import NatsObjects
-from libs.common.settings import read as read_settings
 from libs.common.snapshot_store import SnapshotStore
 from services.scheduler.explain import explain
 from services.scheduler.state import State
@@ -100,7 +100,7 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
 
 async def main(job_id: JobId, at: int) -> bytes:
     """The child's whole work."""
-    settings = read_settings()
+    settings = read()
     client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed)
     try:
         state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), at)

@@ -83,7 +83,7 @@ class Scheduler:
         self.desired_pages = DesiredPages()
         self.past = Past()
         self.renewals = Renewals()
-        self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq)
+        self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.shell = Shell(log, self.writer, self.state, self.decide, self)
         self.silent: list[tuple[NodeId, int]] = []
         self.quiet: list[NodeId] = []

@@ -27,7 +27,6 @@ from services.api_gateway.views.past import fold_to, state_lines
 # One call looks at this many commits at most; `next` goes on from there.
 SCAN_MAX: Final = 20_000
 EVENTS_MAX: Final = 1_000
-FOLLOW_WAIT_S: Final = 15.0
 
 # Facts that every tenant may read: of machines and of the cluster's clockwork.
 OF_ALL: Final = (f.TermBegan, f.ClusterConfigured, f.LeaseExtended, f.NodeLost, f.NodeReturned, f.GpuFaulted, f.GpuRecovered)
@@ -98,7 +97,7 @@ async def _followed(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIte
                 if rows:
                     yield b"".join(_encode(line) + b"\n" for line in rows)
         if gateway.cluster.seq <= after:
-            await asyncio.wait((gateway.waiting.sequence(after + 1),), timeout=FOLLOW_WAIT_S)
+            await asyncio.wait((gateway.waiting.sequence(after + 1),), timeout=gateway.settings.keepalive_ms / 1_000)
             if gateway.cluster.seq <= after:
                 yield b"\n"
 

@@ -13,7 +13,6 @@ from services.api_gateway.http.queries import Query, answer, documented, gateway
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended, job_shown
 
-WAIT_MAX_S: Final = 600.0
 KILL: Final = {"signal": 9, "grace_s": 0}
 
 router = APIRouter(tags=["jobs"])
@@ -57,8 +56,9 @@ async def _cancel(request: Request, ref: str, body: object) -> Response:
 async def wait(request: Request, ref: str) -> Response:
     """The job once it has left `state` (or ended, when no state is given), or as it is when the time is over."""
     gateway, query = await settled(request, WaitQuery)
-    if not 0.0 <= query.timeout_s <= WAIT_MAX_S:
-        raise Refused(f"timeout_s: {query.timeout_s} is out of bounds: give 0 to {WAIT_MAX_S:.0f}")
+    longest_s = gateway.settings.wait_max_ms / 1_000
+    if not 0.0 <= query.timeout_s <= longest_s:
+        raise Refused(f"timeout_s: {query.timeout_s} is out of bounds: give 0 to {longest_s:.0f}")
     if query.state and query.state not in (*job_life.LIVE, *job_life.ENDED):
         raise Refused(f"state: {query.state[:32]!r} is not known: give one of {', '.join(job_life.LIVE)}")
     job = job_of(request, ref)

@@ -40,9 +40,6 @@ from services.api_gateway.views.jobs import job_shown
 LIST_MAX: Final = 1_000
 SCAN_SLICE: Final = 2_000
 HISTORY_MAX: Final = 1_000
-WHY_WAIT_S: Final = 5.0
-# About the past the scheduler has a child process fold the log, behind the questions before this one.
-WHY_PAST_WAIT_S: Final = 35.0
 
 router = APIRouter(tags=["jobs"])
 
@@ -216,8 +213,9 @@ async def why(request: Request, ref: str) -> Response:
 async def ask_why(gateway: Gateway, question: dict[str, object]) -> Response:
     """The scheduler's answer. Raises Problem 503."""
     try:
-        wait_s = WHY_PAST_WAIT_S if question.get("at") else WHY_WAIT_S
-        proof = await gateway.bus.request(subjects.ask_scheduler("why"), msgspec.msgpack.encode(question), wait_s)
+        settings = gateway.settings
+        wait_ms = settings.ask_past_ms if question.get("at") else settings.ask_ms
+        proof = await gateway.bus.request(subjects.ask_scheduler("why"), msgspec.msgpack.encode(question), wait_ms / 1_000)
     except Unavailable as error:
         raise Problem(503, f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows the last leader") from error
     return Response(proof, media_type="application/json")

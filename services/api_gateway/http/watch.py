@@ -23,7 +23,6 @@ from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.nodes import node_seen
 from services.api_gateway.views.waiting import WATCHERS_MAX, Watcher
 
-KEEPALIVE_S: Final = 15.0
 SLICE_EVENTS: Final = 50
 
 router = APIRouter(tags=["log"])
@@ -59,7 +58,7 @@ async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIt
             yield piece
         yield _event("ready", seq, {"seq": seq})
         while True:
-            if not await _woken(watcher):
+            if not await _woken(watcher, gateway.settings.keepalive_ms):
                 yield b": still here\n\n"
                 continue
             jobs, nodes = watcher.take()
@@ -75,9 +74,9 @@ def _jobs_since(gateway: Gateway, after: int) -> list[JobId]:
     return [job.job_id for job in live_jobs(gateway.cluster)]
 
 
-async def _woken(watcher: Watcher) -> bool:
+async def _woken(watcher: Watcher, wait_ms: int) -> bool:
     try:
-        async with asyncio.timeout(KEEPALIVE_S):
+        async with asyncio.timeout(wait_ms / 1_000):
             return await watcher.woken.wait()
     except TimeoutError:
         return False
