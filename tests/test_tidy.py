@@ -29,7 +29,7 @@ PURE: Final = (
     *(f"libs/common/{stem}.py" for stem in ("model", "fact", "facts", "identity_facts", "model_facts", "cluster", "fold")),
     *(f"libs/common/{stem}.py" for stem in ("job_fold", "key_fold", "node_fold", "ledger", "change", "access_entry")),
     *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "subjects", "messages", "snapshot")),
-    *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "orders", "leases", "queue", "roster", "renewals")),
+    *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "what_if", "orders", "leases", "queue", "roster", "renewals")),
     *("services/scheduler/placement/*.py", "services/scheduler/policies/*.py"),
     *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment", "trim")),
     *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment", "gossip")),

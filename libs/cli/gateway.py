@@ -44,6 +44,18 @@ def ask(profile: Profile, method: str, path: str, query: Query | None = None, bo
     return send(profile, method, path, query, payload, "application/json", answer_s)
 
 
+def ask_all(profile: Profile, path: str, name: str, query: Query | None = None) -> list[Json]:
+    """All rows of a list, page after page."""
+    rows: list[Json] = []
+    following: object = None
+    while True:
+        page = ask(profile, "GET", path, {**(query or {}), "after": following})
+        rows += page[name]
+        following = page.get("next")
+        if not following:
+            return rows
+
+
 def send(
     profile: Profile,
     method: str,

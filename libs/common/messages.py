@@ -62,6 +62,16 @@ class Orders(msgspec.Struct, frozen=True):
     orders: tuple[Order, ...]
 
 
+class Vitals(msgspec.Struct, frozen=True):
+    """scheduler -> gateway: how long ago each node was heard, and how long its last placements took to decide."""
+
+    epoch: int
+    heard_ms_ago: dict[NodeId, int]
+    decisions: int = 0
+    decision_p50_us: float = 0.0
+    decision_p99_us: float = 0.0
+
+
 class Heartbeat(msgspec.Struct, frozen=True):
     """agent -> scheduler. `sent_boot_ns` is the agent's own clock and comes back in the lease."""
 

@@ -24,7 +24,7 @@ BESIDE: Final = {
     "SCHEDULER_ASK": (
         s.ask_scheduler("VERB"),
         "gateway -> scheduler",
-        "why a job waits; whether a scheduler lives, and how far it is",
+        "why a job waits, whether one would start; whether a scheduler lives, how far it is, when it heard each node",
     ),
     "QUOTA_ASK": (s.ask_quota("VERB"), "trimmer -> quota", "how far it has folded"),
     "AUDIT_ASK": (s.ask_audit("VERB"), "gateway, scheduler -> audit", "commits that the log no longer holds, from the archive"),

@@ -40,6 +40,7 @@ from services.api_gateway.views.history import History, concerns
 from services.api_gateway.views.index import JobIndex
 from services.api_gateway.views.snapshots import Snapshots
 from services.api_gateway.views.waiting import Waiting
+from services.api_gateway.vitals import Pulse
 
 # The loop serves requests between slices of a long batch.
 FOLD_SLICE_FACTS: Final = 500
@@ -80,6 +81,7 @@ class Gateway:
         self.upstream = Upstream(settings)
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
+        self.pulse = Pulse(bus, clock)
         self.snapshots = Snapshots(store, 0)
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), lambda: self.cluster.seq, settings.log_append_ms / 1_000)
         self.clocks = ClockWatch(clock)
@@ -104,6 +106,7 @@ class Gateway:
                 tasks.create_task(self.writer.run(), name="writer")
                 tasks.create_task(self._read(), name="reader")
                 tasks.create_task(self._survey(), name="survey")
+                tasks.create_task(self._take_pulse(), name="pulse")
                 tasks.create_task(self.access.run(), name="access")
                 self.caught_up = True
         finally:
@@ -174,6 +177,11 @@ class Gateway:
             except Unavailable:
                 pass  # the reader's silence shows in /readyz
             self.telemetry.survey(self.cluster.seq, self.lag, self.fill)
+            await asyncio.sleep(SURVEY_EVERY_S)
+
+    async def _take_pulse(self) -> None:
+        while True:
+            await self.pulse.take()
             await asyncio.sleep(SURVEY_EVERY_S)
 
     def _refresh_keys(self) -> None:

@@ -33,7 +33,14 @@ CONTROL_LOSS: Final = (model.STOP, model.CONTINUE)
 SIGNAL_MAX: Final = 64
 
 # `serve` is the scheduler's word for a replica: nobody submits one.
-SUBMIT_FIELDS: Final = (*(name for name in names_of(JobSpec) if name != "serve"), "user", "fraction", "time_limit")
+SUBMIT_FIELDS: Final = (
+    *(name for name in names_of(JobSpec) if name != "serve"),
+    "user",
+    "user_id",
+    "fraction",
+    "time_limit",
+    "max_execution_time",
+)
 DEAD_FIELDS: Final = ("user",)
 CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
 _DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
@@ -58,6 +65,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
         if name in values:
             values[name] = duration_s(values[name], name)
     take_alias(values, "time_limit", "time_limit_s", duration_s)
+    take_alias(values, "max_execution_time", "time_limit_s", duration_s)
     take_alias(values, "fraction", "gpu_share", hundredths)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     _check(spec)

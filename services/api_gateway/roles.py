@@ -81,6 +81,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/nodes/{node_id}/dead"): OPERATE,
     ("GET", "/v1/gpus"): ANY,
     ("GET", "/v1/cluster"): ANY,
+    ("GET", "/v1/allocations"): READ,
+    ("POST", "/v1/whatif"): READ,
     ("GET", "/v1/events"): READ,
     ("GET", "/v1/watch"): READ,
     ("GET", "/v1/state"): OPERATE,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from libs.common import job_life, node_life
-from libs.common.cluster import Job, MemberView, tenant_of
+from libs.common.cluster import Job, MemberView
 from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeReturned
 from libs.common.model import Member, NodeId
 from services.scheduler.models import scale
@@ -211,8 +211,8 @@ def stands_aside(state: State, shape: Shape, job: Job) -> bool:
 
 def over_limit(state: State, shape: Shape) -> bool:
     """Whether this placement would pass the tenant's GPUs in use."""
-    tenant = tenant_of(state.cluster, shape.tenant)
-    return 0 < tenant.max_gpu_share < tenant.held_share + shape.total_share
+    tenant = state.cluster.tenants.get(shape.tenant)
+    return tenant is not None and 0 < tenant.max_gpu_share < tenant.held_share + shape.total_share
 
 
 def placement(state: State, job: Job, choice: Choice) -> JobPlaced:

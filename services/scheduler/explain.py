@@ -26,7 +26,7 @@ def explain(state: State, job_id: JobId) -> dict[str, Any]:
     if job.state != job_life.QUEUED:
         silent = silent_nodes(state.cluster, job)
         return _silent(state, job, silent) if silent else _answer(state, job_id, job.state, _not_waiting(job), [], None)
-    proof = _why_queued(state, job)
+    proof = why_queued(state, job)
     return proof | {"answer": proof["answer"] + _serves_on(state.cluster, job)}
 
 
@@ -45,7 +45,8 @@ def _silent(state: State, job: Job, nodes: list[NodeId]) -> dict[str, Any]:
     return _answer(state, job.job_id, job.state, text, [_blocker("node silent", len(nodes), ", ".join(nodes))], remedy)
 
 
-def _why_queued(state: State, job: Job) -> dict[str, Any]:
+def why_queued(state: State, job: Job) -> dict[str, Any]:
+    """The proof for a job that waits, or would."""
     blockers = list(_node_blockers(state.cluster, job))
     shape = shape_of(job)
     if over_limit(state, shape):

@@ -7,6 +7,7 @@ unchanged in tests/sim.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -20,7 +21,7 @@ from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
 from libs.common.facts import AnyFact, ClusterConfigured, Commit, JobPlaced, JobStopOrdered, LeaseExtended, NodeRegistered, TermBegan
 from libs.common.log import Entry, Log
-from libs.common.messages import DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, by_bytes
+from libs.common.messages import DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, Vitals, by_bytes
 from libs.common.model import JobId, NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
@@ -36,6 +37,7 @@ from services.scheduler.past import Past
 from services.scheduler.renewals import Renewals
 from services.scheduler.roster import roster
 from services.scheduler.state import State
+from services.scheduler.what_if import WhatIfAsk, what_if
 
 SILENCE_CHECK_NS: Final = 100_000_000
 MS: Final = 1_000_000
@@ -43,6 +45,8 @@ STANDBY_ASK_S: Final = 1.0
 # How many heartbeats a planned stop waits for the nodes to fetch their long lease, and how long for the log to take it.
 FAREWELL_BEATS: Final = 1.5
 COMMIT_FAREWELL_S: Final = 3.0
+# So many of the last decisions that placed a job are timed.
+TIMED_MAX: Final = 1_024
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,6 +92,7 @@ class Scheduler:
         self.silent: list[tuple[NodeId, int]] = []
         self.quiet: list[NodeId] = []
         self.silence_checked = 0
+        self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
         self.renewed_boot_ns = 0
         self.stopping = False
         self.extended = False
@@ -106,7 +111,10 @@ class Scheduler:
             self.quiet = self.leases.quiet(self.state.cluster, now)
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
-        return decide(self.state, now, self.silent, self.quiet, now_ns)
+        facts = decide(self.state, now, self.silent, self.quiet, now_ns)
+        if facts and isinstance(facts[0], JobPlaced):
+            self.decision_ns.append(self.clock.boot_ns() - now)
+        return facts
 
     # -- the shell's voice --------------------------------------------------------------------------------------
 
@@ -208,6 +216,8 @@ class Scheduler:
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
+        await self.bus.subscribe(subjects.ask_scheduler("whatif"), self._on_what_if)
+        await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
 
     async def _send_orders(self) -> None:
         """Each node's orders of one moment in as few messages as they fit into."""
@@ -283,6 +293,20 @@ class Scheduler:
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.acked.seq
+
+    async def _on_vitals(self, subject: str, data: bytes) -> bytes | None:
+        now = self.clock.boot_ns()
+        if not self.may_grant(now):
+            return None
+        heard = {node_id: (now - heard) // MS for node_id, heard in self.leases.heard.items()}
+        timed = sorted(self.decision_ns)
+        p50, p99 = (timed[len(timed) * part // 100] / 1_000 if timed else 0.0 for part in (50, 99))
+        return _encode(Vitals(self.state.epoch, heard, len(timed), p50, p99))
+
+    async def _on_what_if(self, subject: str, data: bytes) -> bytes:
+        began = self.clock.boot_ns()
+        found = what_if(self.state, msgspec.msgpack.decode(data, type=WhatIfAsk))
+        return msgspec.json.encode(found | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
 
     async def _on_why(self, subject: str, data: bytes) -> bytes | None:
         ask = msgspec.msgpack.decode(data, type=WhyAsk)

@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from libs.cli.gateway import Json, ask
+from libs.cli.gateway import Json, ask_all
 from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import read_profile
 from libs.cli.table import Column, natural, state_colour
@@ -35,7 +35,7 @@ def command(node: str | None, form: str, no_headers: bool) -> None:
     muster gpus
     muster gpus --node node-3 -o wide
     """
-    gpus = ask(read_profile(), "GET", "/v1/gpus", {"node": node})["gpus"]
+    gpus = ask_all(read_profile(), "/v1/gpus", "gpus", {"node": node})
     if print_value(gpus, form):
         return
     wide = form == "wide"

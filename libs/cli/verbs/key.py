@@ -11,7 +11,7 @@ import click
 
 from libs.cli.durations import age
 from libs.cli.embedded_verbs import state_of
-from libs.cli.gateway import Json, ask
+from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.jobs import utc_now
 from libs.cli.output import complain, listed, print_table, print_value
 from libs.cli.profile import read_profile
@@ -60,7 +60,7 @@ def create(user: str, tenant: str, role: str, name: str, expires: str | None, fo
 @listed
 def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool) -> None:
     """List keys, without their secrets."""
-    keys = ask(read_profile(), "GET", "/v1/keys", {"tenant": tenant, "user": user})["keys"]
+    keys = ask_all(read_profile(), "/v1/keys", "keys", {"tenant": tenant, "user": user})
     if not print_value(keys, form):
         print_table(COLUMNS, [_row(key) for key in keys], not no_headers, form == "wide")
 

@@ -2,7 +2,7 @@
 
 import click
 
-from libs.cli.gateway import ask, model_path
+from libs.cli.gateway import ask, ask_all, model_path
 from libs.cli.jobs import command_line, utc_now
 from libs.cli.models import COLUMNS, REPLICA_COLUMNS, Model, replica_row, row
 from libs.cli.output import listed, print_table, print_value
@@ -28,7 +28,7 @@ def command(name: str | None, every: bool, form: str, no_headers: bool) -> None:
     if name is not None:
         _show(profile, name, form, no_headers)
         return
-    models = ask(profile, "GET", "/v1/deployments", {"all": "true" if every else None})["deployments"]
+    models = ask_all(profile, "/v1/deployments", "deployments", {"all": "true" if every else None})
     if not print_value(models, form):
         print_table(COLUMNS, [row(model, utc_now()) for model in models], not no_headers, form == "wide")
 

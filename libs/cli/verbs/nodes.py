@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from libs.cli.durations import age
-from libs.cli.gateway import Json, ask
+from libs.cli.gateway import Json, ask_all
 from libs.cli.jobs import utc_now
 from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import read_profile
@@ -34,7 +34,7 @@ def command(form: str, no_headers: bool) -> None:
     muster nodes
     muster nodes -o json | jq -r '.[] | select(.state != "healthy") | .id'
     """
-    nodes = ask(read_profile(), "GET", "/v1/nodes")["nodes"]
+    nodes = ask_all(read_profile(), "/v1/nodes", "nodes")
     if print_value(nodes, form):
         return
     wide = form == "wide"

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import click
 
-from libs.cli.gateway import Json, ask
+from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.output import formatted, listed, print_table, print_value
 from libs.cli.profile import read_profile
 from libs.cli.table import Column
@@ -38,7 +38,7 @@ def command() -> None:
 @listed
 def list_tenants(form: str, no_headers: bool) -> None:
     """List tenants: what each uses, of how much it may (- is no limit)."""
-    tenants = ask(read_profile(), "GET", "/v1/tenants")["tenants"]
+    tenants = ask_all(read_profile(), "/v1/tenants", "tenants")
     if not print_value(tenants, form):
         print_table(COLUMNS, [_row(tenant) for tenant in tenants], not no_headers, form == "wide")
 
@@ -64,7 +64,7 @@ def show_tenant(name: str, form: str) -> None:
 def set_tenant(name: str, form: str, **given: object) -> None:
     """Make a tenant, or change what is given of its limits."""
     profile = read_profile()
-    tenants = {tenant["name"]: tenant for tenant in ask(profile, "GET", "/v1/tenants")["tenants"]}
+    tenants = {tenant["name"]: tenant for tenant in ask_all(profile, "/v1/tenants", "tenants")}
     known = {limit: tenants[name][limit] for limit in LIMITS} if name in tenants else {}
     _print(ask(profile, "PUT", _path(name), body={**known, **{limit: value for limit, value in given.items() if value is not None}}), form)
 

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from libs.cli.durations import age, between
-from libs.cli.gateway import Json, ask
+from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.jobs import Job, command_line, gpus_asked, places, utc_now
 from libs.cli.output import coloured, terminal_width, tinted
 from libs.cli.profile import Profile, read_profile
@@ -60,8 +60,8 @@ def command() -> None:
 def _read(profile: Profile) -> Json:
     return {
         "cluster": ask(profile, "GET", "/v1/cluster"),
-        "nodes": ask(profile, "GET", "/v1/nodes")["nodes"],
-        "gpus": ask(profile, "GET", "/v1/gpus")["gpus"],
+        "nodes": ask_all(profile, "/v1/nodes", "nodes"),
+        "gpus": ask_all(profile, "/v1/gpus", "gpus"),
         "jobs": ask(profile, "GET", "/v1/jobs", {"limit": JOBS_MAX})["jobs"],
     }
 

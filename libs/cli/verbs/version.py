@@ -4,7 +4,7 @@ from collections import Counter
 
 import click
 
-from libs.cli.gateway import Json, ask
+from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.output import formatted, print_table, print_value
 from libs.cli.profile import read_profile
 from libs.cli.table import Column
@@ -53,7 +53,7 @@ def _cluster() -> list[dict[str, str]]:
     profile = read_profile()
     try:
         gateway = ask(profile, "GET", "/v1/version")
-        agents = _agents(ask(profile, "GET", "/v1/nodes")["nodes"])
+        agents = _agents(ask_all(profile, "/v1/nodes", "nodes"))
     except MusterError as error:
         return [_row("gateway", "?", str(error))]
     return [_row("gateway", str(gateway["version"]), profile.url), *agents]

@@ -10,7 +10,20 @@ from starlette.responses import Response
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http import access, deployments, events, health, intents_on_jobs, jobs, keys, nodes, streams, tenants, watch
+from services.api_gateway.http import (
+    access,
+    allocations,
+    deployments,
+    events,
+    health,
+    intents_on_jobs,
+    jobs,
+    keys,
+    nodes,
+    streams,
+    tenants,
+    watch,
+)
 from services.api_gateway.http.edge import Edge, refuse
 from services.api_gateway.http.queries import principal_of
 from services.api_gateway.problems import Denied, Problem
@@ -20,6 +33,7 @@ ROUTERS = (
     intents_on_jobs.router,
     deployments.router,
     nodes.router,
+    allocations.router,
     streams.router,
     events.router,
     watch.router,

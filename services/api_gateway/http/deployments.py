@@ -11,11 +11,13 @@ from services.api_gateway import idempotency, intents, model_intents, roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_why
 from services.api_gateway.http.queries import (
+    PageQuery,
     Query,
     answer,
     answer_list,
     documented,
     gateway_of,
+    page_of,
     principal_of,
     read,
     settled,
@@ -27,7 +29,7 @@ from services.api_gateway.views.models import model_shown
 router = APIRouter(tags=["deployments"])
 
 
-class ListQuery(Query, frozen=True):
+class ListQuery(PageQuery, frozen=True):
     """Without `all` only models that are deployed, or whose replicas have not all ended."""
 
     all: bool = False
@@ -66,8 +68,9 @@ async def list_deployments(request: Request) -> Response:
     gateway, query = await settled(request, ListQuery)
     seen = [model for model in gateway.cluster.models.values() if roles.sees(principal_of(request), model.tenant)]
     models = sorted(seen, key=lambda model: model.name)
-    shown = (model_shown(gateway.cluster, model) for model in models if query.all or model.deployed or model.jobs)
-    return await answer_list("deployments", shown, {"seq": gateway.cluster.seq})
+    page, following = page_of(models, lambda model: model.name, query, lambda model: query.all or model.deployed or bool(model.jobs))
+    shown = (model_shown(gateway.cluster, model) for model in page)
+    return await answer_list("deployments", shown, {"next": following, "seq": gateway.cluster.seq})
 
 
 @router.get("/v1/deployments/{name}", openapi_extra=documented(Query))

@@ -1,7 +1,7 @@
 """/v1/events: the facts of the log, in order; /v1/state: what they added up to at any past moment."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
@@ -17,7 +17,7 @@ from libs.common.model import JobId
 from services.api_gateway import roles
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
+from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, last_event_id, principal_of, settled
 from services.api_gateway.problems import Problem
 from services.api_gateway.roles import Principal
 from services.api_gateway.times import instant_ns
@@ -60,13 +60,19 @@ class StateQuery(Query, frozen=True):
 
 @router.get("/v1/events", openapi_extra=documented(EventsQuery))
 async def events(request: Request) -> Response:
-    """Facts in order; with `follow` one a line as they come."""
+    """Facts in order; with `follow` one a line as they come, and as server-sent events to who accepts text/event-stream: those begin now,
+    or behind `after`, `last` or the header Last-Event-ID.
+    """
     gateway, query = await settled(request, EventsQuery)
     check_range("limit", query.limit, 1, EVENTS_MAX)
     principal = principal_of(request)
     job_id = (await gateway.job_seqs(query.job, principal))[0] if query.job else ""
     wanted = _Wanted(gateway, query, principal, job_id)
     after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        resumed = last_event_id(request)
+        begin = after if resumed is None and (query.after or query.last) else gateway.cluster.seq if resumed is None else resumed
+        return StreamingResponse(_served(gateway, wanted, begin), media_type="text/event-stream", headers=UNBUFFERED)
     if query.follow:
         return StreamingResponse(_followed(gateway, wanted, after), media_type="application/x-ndjson")
     upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
@@ -89,17 +95,37 @@ async def _page(gateway: Gateway, wanted: "_Wanted", after: int, upto: int, limi
 
 async def _followed(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIterator[bytes]:
     """An empty line now and then keeps the connection."""
+    async with aclosing(_groups(gateway, wanted, after)) as groups:
+        async for rows in groups:
+            yield b"".join(_encode(line) + b"\n" for line in rows) or b"\n"
+
+
+async def _served(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncIterator[bytes]:
+    """The same as server-sent events. Only a commit's last fact carries its sequence as the id: who comes back with it missed none."""
+    async with aclosing(_groups(gateway, wanted, after)) as groups:
+        async for rows in groups:
+            last = {row["seq"]: place for place, row in enumerate(rows)}
+            yield b"".join(_event(row, last[row["seq"]] == place) for place, row in enumerate(rows)) or b": still here\n\n"
+
+
+def _event(row: dict[str, object], last: bool) -> bytes:
+    name = f"id: {row['seq']}\n".encode() if last else b""
+    return b"event: %s\n%sdata: %s\n\n" % (str(row["kind"]).encode(), name, _encode(row))
+
+
+async def _groups(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncGenerator[list[dict[str, object]], None]:
+    """What is wanted behind `after`, whole commits at a time, for ever; an empty group where nothing came for a while."""
     while True:
         async with aclosing(gateway.entries.scan(after, gateway.cluster.seq)) as slices:
             async for piece in slices:
                 after = piece[-1].seq if piece else after
                 rows = [line for entry in piece for line in wanted.rows(entry)]
                 if rows:
-                    yield b"".join(_encode(line) + b"\n" for line in rows)
+                    yield rows
         if gateway.cluster.seq <= after:
             await asyncio.wait((gateway.waiting.sequence(after + 1),), timeout=gateway.settings.keepalive_ms / 1_000)
             if gateway.cluster.seq <= after:
-                yield b"\n"
+                yield []
 
 
 class _Wanted:

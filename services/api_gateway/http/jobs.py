@@ -211,11 +211,14 @@ async def why(request: Request, ref: str) -> Response:
 
 
 async def ask_why(gateway: Gateway, question: dict[str, object]) -> Response:
-    """The scheduler's answer. Raises Problem 503."""
+    wait_ms = gateway.settings.ask_past_ms if question.get("at") else gateway.settings.ask_ms
+    return await ask_scheduler(gateway, "why", msgspec.msgpack.encode(question), wait_ms)
+
+
+async def ask_scheduler(gateway: Gateway, verb: str, question: bytes, wait_ms: int) -> Response:
+    """The scheduler's answer, as it is. Raises Problem 503."""
     try:
-        settings = gateway.settings
-        wait_ms = settings.ask_past_ms if question.get("at") else settings.ask_ms
-        proof = await gateway.bus.request(subjects.ask_scheduler("why"), msgspec.msgpack.encode(question), wait_ms / 1_000)
+        proof = await gateway.bus.request(subjects.ask_scheduler(verb), question, wait_ms / 1_000)
     except Unavailable as error:
         raise Problem(503, f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows the last leader") from error
     return Response(proof, media_type="application/json")

@@ -9,7 +9,19 @@ from libs.common.facts import KeyCreated, KeyRevoked
 from services.api_gateway import idempotency, identity_intents
 from services.api_gateway.auth import hash_key, new_key, new_key_id
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, principal_of, read, settled
+from services.api_gateway.http.queries import (
+    PageQuery,
+    Query,
+    answer,
+    answer_list,
+    body_of,
+    documented,
+    gateway_of,
+    page_of,
+    principal_of,
+    read,
+    settled,
+)
 from services.api_gateway.idempotency import Once
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.identity import key_shown
@@ -20,7 +32,7 @@ SECRET: dict[str, str] = {"cache-control": "no-store"}
 router = APIRouter(tags=["keys"])
 
 
-class KeysQuery(Query, frozen=True):
+class KeysQuery(PageQuery, frozen=True):
     tenant: str = ""
     user: str = ""
 
@@ -30,8 +42,12 @@ async def list_keys(request: Request) -> Response:
     """The keys that were not revoked, without their secrets."""
     gateway, query = await settled(request, KeysQuery)
     now_ns = gateway.clock.wall_ns()
-    keys = [key for key in gateway.cluster.keys.values() if query.tenant in ("", key.tenant) and query.user in ("", key.user)]
-    return await answer_list("keys", (key_shown(key, now_ns) for key in keys), {"seq": gateway.cluster.seq})
+
+    def wanted(key: Key) -> bool:
+        return query.tenant in ("", key.tenant) and query.user in ("", key.user)
+
+    keys, following = page_of(list(gateway.cluster.keys.values()), lambda key: key.key_id, query, wanted)
+    return await answer_list("keys", (key_shown(key, now_ns) for key in keys), {"next": following, "seq": gateway.cluster.seq})
 
 
 @router.post("/v1/keys", status_code=201, openapi_extra=documented(Query, identity_intents.KEY_FIELDS))

@@ -3,16 +3,18 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import Node
+from libs.common.cluster import GpuView, Node
 from libs.common.model import NodeId
 from services.api_gateway import intents
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
+    PageQuery,
     Query,
     answer,
     answer_list,
     documented,
     gateway_of,
+    page_of,
     principal_of,
     read,
     settled,
@@ -24,11 +26,11 @@ from services.api_gateway.views.nodes import cluster_shown, gpu_seen, gpu_state,
 router = APIRouter(tags=["nodes"])
 
 
-class NodesQuery(Query, frozen=True):
+class NodesQuery(PageQuery, frozen=True):
     state: str = ""
 
 
-class GpusQuery(Query, frozen=True):
+class GpusQuery(PageQuery, frozen=True):
     node: str = ""
     state: str = ""
 
@@ -37,16 +39,18 @@ class GpusQuery(Query, frozen=True):
 async def list_nodes(request: Request) -> Response:
     """All nodes, without their devices."""
     gateway, query = await settled(request, NodesQuery)
-    cluster = gateway.cluster
-    nodes = [node for node in cluster.nodes.values() if query.state in ("", node.state)]
-    return await answer_list("nodes", (node_seen(principal_of(request), cluster, node) for node in nodes), {"seq": cluster.seq})
+    cluster, who, pulse = gateway.cluster, principal_of(request), gateway.pulse
+    nodes, following = page_of(list(cluster.nodes.values()), lambda node: node.node_id, query, lambda node: query.state in ("", node.state))
+    shown = (node_seen(who, cluster, node, pulse.heard_ns(node.node_id)) for node in nodes)
+    return await answer_list("nodes", shown, {"next": following, "seq": cluster.seq})
 
 
 @router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
 async def show_node(request: Request, node_id: str) -> Response:
     """One node with its devices."""
     gateway, _ = await settled(request, Query)
-    return answer(node_full(principal_of(request), gateway.cluster, _known(gateway, node_id)))
+    node = _known(gateway, node_id)
+    return answer(node_full(principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)))
 
 
 def _known(gateway: Gateway, node_id: str) -> Node:
@@ -68,22 +72,25 @@ async def declare_dead(request: Request, node_id: str) -> Response:
     fact = intents.declaration(body, node)
     if fact is not None:
         await gateway.record(fact)
-    return answer(node_seen(principal_of(request), gateway.cluster, node), 202)
+    return answer(node_seen(principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)), 202)
 
 
 @router.get("/v1/gpus", openapi_extra=documented(GpusQuery))
 async def list_gpus(request: Request) -> Response:
     """All devices and who holds them."""
     gateway, query = await settled(request, GpusQuery)
-    cluster = gateway.cluster
-    views = [view for view in cluster.gpus.values() if query.node in ("", view.node_id)]
-    wanted = query.state.upper()
-    shown = (gpu_seen(principal_of(request), cluster, view) for view in views if wanted in ("", gpu_state(cluster, view)))
-    return await answer_list("gpus", shown, {"seq": cluster.seq})
+    cluster, who, state = gateway.cluster, principal_of(request), query.state.upper()
+
+    def wanted(view: GpuView) -> bool:
+        return query.node in ("", view.node_id) and state in ("", gpu_state(cluster, view))
+
+    views, following = page_of(list(cluster.gpus.values()), lambda view: view.gpu.uuid, query, wanted)
+    shown = (gpu_seen(who, cluster, view) for view in views)
+    return await answer_list("gpus", shown, {"next": following, "seq": cluster.seq})
 
 
 @router.get("/v1/cluster", openapi_extra=documented(Query))
 async def show_cluster(request: Request) -> Response:
     """Counts, the term, and the cluster's clockwork."""
     gateway, _ = await settled(request, Query)
-    return answer(await cluster_shown(gateway.cluster, gateway.index.counts))
+    return answer(await cluster_shown(gateway.cluster, gateway.index.counts, gateway.pulse))

@@ -4,7 +4,7 @@ msgspec reads and writes them, because a validating framework model on every row
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -13,15 +13,21 @@ from fastapi import Request
 from starlette.responses import Response
 
 from libs.common.cluster import Job
+from libs.common.errors import Refused
 from services.api_gateway import roles
-from services.api_gateway.fields import check_known, convert, names_of
+from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.problems import Problem
 from services.api_gateway.roles import Principal
 
 LIST_SLICE: Final = 200
+# Rows in one answer.
+PAGE_MAX: Final = 10_000
+# Of a stream: a proxy must not hold back what comes.
+UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 Q = TypeVar("Q", bound="Query")
+T = TypeVar("T")
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -30,6 +36,26 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """What every read takes: it is answered from a state that has folded `min_seq`."""
 
     min_seq: int = 0
+
+
+class PageQuery(Query, frozen=True):
+    """A part of a list: at most `limit` rows, those behind the row that the last answer's `next` named."""
+
+    limit: int = PAGE_MAX
+    after: str = ""
+
+
+def page_of(
+    values: Iterable[T], name_of: Callable[[T], str], query: PageQuery, wanted: Callable[[T], bool] = lambda _: True
+) -> tuple[list[T], str | None]:
+    """The page, and the name of its last row when more follow. Raises Refused for a row that is gone."""
+    check_range("limit", query.limit, 1, PAGE_MAX)
+    rest = iter(values)
+    if query.after and not any(name_of(value) == query.after for value in rest):
+        raise Refused(f"after: {query.after[:64]!r} is not in the list any more: read it from its beginning")
+    page = list(islice(filter(wanted, rest), query.limit + 1))
+    more = len(page) > query.limit
+    return page[: query.limit], name_of(page[query.limit - 1]) if more else None
 
 
 def gateway_of(request: Request) -> Gateway:
@@ -77,6 +103,12 @@ def read(request: Request, kind: type[Q]) -> Q:
     return convert(values, kind, strict=False)
 
 
+def last_event_id(request: Request) -> int | None:
+    """Where a client of server-sent events goes on; None for one that begins."""
+    last = request.headers.get("last-event-id", "")
+    return int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
+
+
 async def body_of(request: Request) -> object:
     """The JSON body; None when it is empty. Raises Problem 400."""
     data = await request.body()
@@ -92,9 +124,13 @@ async def signed_body_of(request: Request) -> object:
     """The JSON body of an intent, in which `user` is the asker; another only where the asker may act for others. Raises Denied 403."""
     body = await body_of(request)
     fields = {} if body is None else body
+    if isinstance(fields, dict) and "user_id" in fields:
+        if "user" in fields:
+            raise Refused("user_id: user is given too: give one of them")
+        fields = {"user" if name == "user_id" else name: value for name, value in fields.items()}
     named = fields.get("user", "") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(named, str):
-        return body
+        return fields if isinstance(fields, dict) else body
     return {**fields, "user": roles.acting_user(principal_of(request), named)}
 
 

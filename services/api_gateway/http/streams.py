@@ -12,15 +12,13 @@ from libs.common.errors import Refused
 from services.api_gateway.attachment import Attachment
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer, documented, gateway_of, job_of, job_to_change, read, settled
+from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, gateway_of, job_of, job_to_change, read, settled
 from services.api_gateway.problems import Problem
 from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, Piece, Reader, put_stdin
 from services.api_gateway.views.jobs import ended
 
 STDIN_BYTES_MAX: Final = 256 << 10
 ATTEMPT_MAX: Final = 1 << 31
-# A proxy must not hold back what comes.
-UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 router = APIRouter(tags=["streams"])
 

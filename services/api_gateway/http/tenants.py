@@ -6,21 +6,35 @@ from starlette.responses import Response
 from libs.common.cluster import Tenant
 from services.api_gateway import identity_intents as intents
 from services.api_gateway import roles
-from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, principal_of, read, settled
+from services.api_gateway.http.queries import (
+    PageQuery,
+    Query,
+    answer,
+    answer_list,
+    body_of,
+    documented,
+    gateway_of,
+    page_of,
+    principal_of,
+    read,
+    settled,
+)
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.identity import tenant_shown
 
 router = APIRouter(tags=["tenants"])
 
 
-@router.get("/v1/tenants", openapi_extra=documented(Query))
+@router.get("/v1/tenants", openapi_extra=documented(PageQuery))
 async def list_tenants(request: Request) -> Response:
     """Tenants by name, those that the asker sees."""
-    gateway, _ = await settled(request, Query)
+    gateway, query = await settled(request, PageQuery)
     names = sorted({intents.DEFAULT, *gateway.cluster.tenants})
     known = [tenant for tenant in (intents.known_tenant(gateway.cluster, name) for name in names) if tenant is not None]
-    seen = (tenant_shown(gateway.cluster, tenant) for tenant in known if roles.sees(principal_of(request), tenant.tenant))
-    return await answer_list("tenants", seen, {"seq": gateway.cluster.seq})
+    seen = [tenant for tenant in known if roles.sees(principal_of(request), tenant.tenant)]
+    page, following = page_of(seen, lambda tenant: tenant.tenant, query)
+    shown = (tenant_shown(gateway.cluster, tenant) for tenant in page)
+    return await answer_list("tenants", shown, {"next": following, "seq": gateway.cluster.seq})
 
 
 @router.get("/v1/tenants/{name}", openapi_extra=documented(Query))

@@ -16,7 +16,7 @@ from libs.common.cluster import live_jobs
 from libs.common.model import JobId, NodeId
 from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, documented, principal_of, settled
+from services.api_gateway.http.queries import Query, documented, last_event_id, principal_of, settled
 from services.api_gateway.problems import Problem
 from services.api_gateway.roles import Principal
 from services.api_gateway.views.jobs import job_shown
@@ -42,8 +42,8 @@ async def watch(request: Request) -> Response:
     gateway, query = await settled(request, WatchQuery)
     if len(gateway.waiting.watchers) >= WATCHERS_MAX:
         raise Problem(503, f"{WATCHERS_MAX} clients watch already: close one, or ask another gateway")
-    last = request.headers.get("last-event-id", "")
-    after = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else query.after
+    resumed = last_event_id(request)
+    after = query.after if resumed is None else resumed
     return StreamingResponse(
         _events(gateway, after, principal_of(request)), media_type="text/event-stream", headers={"cache-control": "no-store"}
     )
@@ -93,7 +93,10 @@ async def _shown(gateway: Gateway, principal: Principal, seq: int, jobs: Iterabl
             yield b"".join(waiting)
             waiting = []
             await asyncio.sleep(0)
-    waiting += [_event("node", seq, node_seen(principal, gateway.cluster, gateway.cluster.nodes[node_id])) for node_id in nodes]
+    waiting += [
+        _event("node", seq, node_seen(principal, gateway.cluster, gateway.cluster.nodes[node_id], gateway.pulse.heard_ns(node_id)))
+        for node_id in nodes
+    ]
     if waiting:
         yield b"".join(waiting)
 

@@ -29,13 +29,17 @@ class MemberShown(msgspec.Struct):
 
 
 class JobShown(msgspec.Struct):
-    """`seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended waits."""
+    """`seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended waits.
+
+    `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use.
+    """
 
     id: str
     name: str
     state: str
     reason: str
     user: str
+    user_id: str
     tenant: str
     command: tuple[str, ...]
     workdir: str
@@ -60,6 +64,7 @@ class JobShown(msgspec.Struct):
     cancel_requested: bool
     stop_reason: str
     time_limit_s: int
+    max_execution_time: int | None
     stdin: bool
     waits_for: str
     model: str
@@ -78,6 +83,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         state=job.state,
         reason=job.reason,
         user=job.user,
+        user_id=job.user,
         tenant=job.tenant,
         command=spec.command,
         workdir=spec.workdir,
@@ -102,6 +108,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         cancel_requested=job.cancel is not None,
         stop_reason=job.stop_reason,
         time_limit_s=spec.time_limit_s,
+        max_execution_time=spec.time_limit_s or None,
         stdin=spec.stdin,
         waits_for=_waits_for(cluster, job),
         model=spec.serve.model if spec.serve is not None else "",

@@ -12,6 +12,7 @@ from libs.common.model import WHOLE_GPU, JobId
 from services.api_gateway import roles
 from services.api_gateway.roles import Principal
 from services.api_gateway.times import rfc3339
+from services.api_gateway.vitals import Pulse
 
 COUNT_SLICE: Final = 1_000
 
@@ -23,7 +24,7 @@ class HolderShown(msgspec.Struct):
 
 
 class GpuFull(msgspec.Struct):
-    """`state` is the one word for people; `use` and `health` are what it is derived from."""
+    """`state` is the one word for people; `use` and `health` are what it is derived from. `memory_total` is `memory_bytes`."""
 
     uuid: str
     node_id: str
@@ -31,6 +32,7 @@ class GpuFull(msgspec.Struct):
     vendor: str
     model: str
     memory_bytes: int
+    memory_total: int
     state: str
     use: str
     health: str
@@ -42,7 +44,9 @@ class GpuFull(msgspec.Struct):
 
 
 class NodeShown(msgspec.Struct):
-    """`gpus_free` are healthy devices that nobody holds any part of."""
+    """`gpus_free` are healthy devices that nobody holds any part of. `last_heartbeat` is when the scheduler heard the node, null where that
+    is not known: in a state of the past, or before a scheduler answered.
+    """
 
     id: str
     state: str
@@ -53,6 +57,7 @@ class NodeShown(msgspec.Struct):
     version: str
     simulated: bool
     registered_at: str | None
+    last_heartbeat: str | None
     gpu_model: str
     gpus_total: int
     gpus_free: int
@@ -75,6 +80,7 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         vendor=gpu.vendor,
         model=gpu.model,
         memory_bytes=gpu.memory_bytes,
+        memory_total=gpu.memory_bytes,
         state=gpu_state(cluster, view),
         use=_use(cluster, view),
         health=_health(view),
@@ -86,7 +92,7 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
     )
 
 
-def node_shown(cluster: Cluster, node: Node) -> NodeShown:
+def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
     gpus = node_gpus(cluster, node)
     models = Counter(view.gpu.model for view in gpus)
     return NodeShown(
@@ -99,6 +105,7 @@ def node_shown(cluster: Cluster, node: Node) -> NodeShown:
         version=node.version,
         simulated=node.simulated,
         registered_at=rfc3339(node.registered_ns),
+        last_heartbeat=rfc3339(heard_ns),
         gpu_model=" + ".join(models),
         gpus_total=len(gpus),
         gpus_free=sum(1 for view in gpus if view.health in gpu_life.USABLE and not view.holds),
@@ -107,13 +114,15 @@ def node_shown(cluster: Cluster, node: Node) -> NodeShown:
     )
 
 
-def node_full(principal: Principal, cluster: Cluster, node: Node) -> NodeFull:
-    return NodeFull(node_seen(principal, cluster, node), [gpu_seen(principal, cluster, view) for view in node_gpus(cluster, node)])
+def node_full(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeFull:
+    return NodeFull(
+        node_seen(principal, cluster, node, heard_ns), [gpu_seen(principal, cluster, view) for view in node_gpus(cluster, node)]
+    )
 
 
-def node_seen(principal: Principal, cluster: Cluster, node: Node) -> NodeShown:
+def node_seen(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeShown:
     """Without the ids of other tenants' jobs, unless the principal sees all."""
-    shown = node_shown(cluster, node)
+    shown = node_shown(cluster, node, heard_ns)
     shown.job_ids = [job_id for job_id in shown.job_ids if _sees_job(principal, cluster, job_id)]
     return shown
 
@@ -137,7 +146,16 @@ def gpu_state(cluster: Cluster, view: GpuView) -> str:
     return gpu_life.shown(_use(cluster, view), _health(view), view.reason)
 
 
-async def cluster_shown(cluster: Cluster, jobs: Counter[str]) -> dict[str, object]:
+def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:
+    """What the scheduler says of itself; null before it was heard. Times of its last decisions that placed a job."""
+    vitals = pulse.vitals
+    if not pulse.at_ns:
+        return None
+    latency = {"p50": vitals.decision_p50_us, "p99": vitals.decision_p99_us, "n": vitals.decisions} if vitals.decisions else None
+    return {"epoch": vitals.epoch, "heard_at": rfc3339(pulse.at_ns), "decision_latency_us": latency}
+
+
+async def cluster_shown(cluster: Cluster, jobs: Counter[str], pulse: Pulse) -> dict[str, object]:
     """Counts and the cluster's clockwork."""
     shown, held = await _count_gpus(cluster)
     return {
@@ -145,6 +163,7 @@ async def cluster_shown(cluster: Cluster, jobs: Counter[str]) -> dict[str, objec
         "seq": cluster.seq,
         "epoch": cluster.epoch,
         "leader": cluster.leader,
+        "scheduler": scheduler_shown(pulse),
         "timing": msgspec.structs.asdict(cluster.timing),
         "facts": cluster.facts,
         "ignored": cluster.ignored,

@@ -1,0 +1,47 @@
+"""/v1/allocations: who holds which device; /v1/whatif: whether a job would start now, and where, or why not."""
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common.cluster import GpuView
+from libs.common.model import JobId
+from services.api_gateway import intents, roles
+from services.api_gateway.http.jobs import ask_scheduler
+from services.api_gateway.http.queries import PageQuery, Query, answer_list, documented, page_of, principal_of, settled, signed_body_of
+from services.api_gateway.views.allocations import allocation_shown, allocations, holder_of, id_of
+
+router = APIRouter(tags=["allocations"])
+
+
+class AllocationsQuery(PageQuery, frozen=True):
+    node: str = ""
+    job: str = ""
+    gpu: str = ""
+
+
+@router.get("/v1/allocations", openapi_extra=documented(AllocationsQuery))
+async def list_allocations(request: Request) -> Response:
+    """Every part of a device that is held now, by whom; of other tenants' jobs only for who sees all."""
+    gateway, query = await settled(request, AllocationsQuery)
+    cluster, who = gateway.cluster, principal_of(request)
+
+    def wanted(hold: tuple[GpuView, str]) -> bool:
+        view, key = hold
+        job = holder_of(cluster, hold)
+        seen = roles.sees_all(who) or (job is not None and roles.sees(who, job.tenant))
+        named = query.node in ("", view.node_id) and query.gpu in ("", view.gpu.uuid)
+        return seen and named and query.job in ("", key.rpartition(".")[0])
+
+    page, following = page_of(list(allocations(cluster)), id_of, query, wanted)
+    shown = (allocation_shown(cluster, hold) for hold in page)
+    return await answer_list("allocations", shown, {"next": following, "seq": cluster.seq})
+
+
+@router.post("/v1/whatif", openapi_extra=documented(Query, intents.SUBMIT_FIELDS))
+async def what_if(request: Request) -> Response:
+    """Whether this job would start now, and where, or what stands in its way. Nothing is recorded and nothing is held for it."""
+    gateway, _ = await settled(request, Query)
+    spec = intents.submission(await signed_body_of(request), JobId("whatif")).spec
+    question = msgspec.msgpack.encode({"spec": spec, "tenant": principal_of(request).tenant})
+    return await ask_scheduler(gateway, "whatif", question, gateway.settings.ask_ms)

@@ -1,0 +1,44 @@
+"""What the scheduler knows and the log does not: when it last heard each node, and how long its decisions take.
+
+It is asked now and then, and the last answer is kept with the time at which it came, so that no request waits for it. Before the first
+answer nothing is known, and nothing is shown.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.common import subjects
+from libs.common.bus import Bus
+from libs.common.clock import Clock
+from libs.common.errors import Unavailable
+from libs.common.messages import Vitals
+from libs.common.model import NodeId
+
+ASK_S: Final = 1.0
+MS: Final = 1_000_000
+
+_decoder = msgspec.msgpack.Decoder(Vitals)
+
+
+class Pulse:
+    """The last answer. `at_ns` is this gateway's wall clock when it came; 0 = never."""
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self.bus = bus
+        self.clock = clock
+        self.at_ns = 0
+        self.vitals = Vitals(0, {})
+
+    async def take(self) -> None:
+        """Ask once; a scheduler that does not answer leaves everything as it was."""
+        try:
+            answer = await self.bus.request(subjects.ask_scheduler("vitals"), b"", ASK_S)
+            self.vitals, self.at_ns = _decoder.decode(answer), self.clock.wall_ns()
+        except (Unavailable, msgspec.DecodeError):
+            return
+
+    def heard_ns(self, node_id: NodeId) -> int:
+        """When the scheduler last heard the node; 0 = not known."""
+        ago_ms = self.vitals.heard_ms_ago.get(node_id)
+        return 0 if ago_ms is None else self.at_ns - ago_ms * MS

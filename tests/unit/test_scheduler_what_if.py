@@ -1,0 +1,65 @@
+"""`whatif`: where a job would start now, or what stands in its way; and that asking changes nothing."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common import snapshot
+from libs.common.model import TenantId
+from services.scheduler.decide import decide
+from services.scheduler.state import State
+from services.scheduler.what_if import WhatIfAsk, what_if
+from tests.given import given, member, placed, registered, spec, waiting
+
+
+def asked(state: State, tenant: str = "default", **wish: int) -> dict[str, object]:
+    return what_if(state, WhatIfAsk(spec(**wish), TenantId(tenant)))
+
+
+def test_a_job_that_fits_is_told_where_it_would_start_and_that_is_where_it_starts() -> None:
+    history = [registered("a"), registered("b", gpus=2)]
+    found = asked(given(*history), gpus=2)
+    assert (found["would_start"], found["blockers"], found["remedy"]) == (True, [], None)
+    assert found["answer"] == "it would start now, on b"
+    (fact,) = decide(given(*history, waiting("j", gpus=2)), 0, [])
+    assert isinstance(fact, f.JobPlaced)
+    chosen = [{"rank": m.rank, "node_id": m.node_id, "gpus": [{"uuid": h.uuid, "share": h.share} for h in m.gpus]} for m in fact.members]
+    assert found["placement"] == chosen
+
+
+def test_a_job_for_which_nothing_is_free_is_told_the_blockers() -> None:
+    found = asked(given(registered("a"), waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3))), gpus=1)
+    assert (found["would_start"], found["placement"]) == (False, [])
+    assert found["blockers"] == [{"what": "devices in use", "count": 1, "detail": "a"}]
+
+
+def test_a_job_that_can_never_fit_is_told_the_cheapest_change() -> None:
+    found = asked(given(registered("a")), gpus=5)
+    assert not found["would_start"] and "could never hold it" in str(found["answer"]) and found["remedy"]
+
+
+def test_a_job_before_it_that_waits_for_devices_is_in_its_way_and_one_that_stands_aside_is_not() -> None:
+    held = [registered("a"), waiting("i", gpus=2), placed("i", member("a", 0, 1))]
+    assert not asked(given(*held, waiting("first", gpus=4)), gpus=1)["would_start"]
+    assert asked(given(*held, waiting("never", gpus=64)), gpus=1)["would_start"]
+    assert asked(given(*held, waiting("first", gpus=4)), gpus=1, priority=60)["would_start"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [({"max_gpu_share": 100}, "holds 0 of at most 1 GPUs"), ({"max_waiting": 1}, "may have 1 jobs waiting and has 1")],
+)
+def test_a_tenant_s_limit_is_in_its_way(limits: dict[str, int], said: str) -> None:
+    never = waiting("w", gpus=64, tenant="t")
+    state = given(f.TenantSet(tenant=TenantId("t"), **limits), registered("a"), never)
+    found = asked(state, "t", gpus=2)
+    assert not found["would_start"] and said in str(found["answer"])
+    assert asked(state, "other", gpus=2)["would_start"]
+
+
+def test_asking_leaves_the_state_as_it_was() -> None:
+    state = given(registered("a"), waiting("i", gpus=64))
+    before = snapshot.encode(state.cluster)
+    for tenant in ("default", "never-heard-of"):
+        asked(state, tenant, gpus=1)
+        asked(state, tenant, gpus=9)
+    assert snapshot.encode(state.cluster) == before
