@@ -57,7 +57,7 @@ class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
 TENANT_FIELDS: Final = TenantWish.__struct_fields__
 KEY_FIELDS: Final = KeyWish.__struct_fields__
 ROTATE_FIELDS: Final = ("grace",)
-_RANGES: Final = (
+RANGES: Final = (
     ("max_waiting", 0, COUNT_MAX),
     ("weight", 1, 1_000_000),
     ("gpu_hours", 0, COUNT_MAX),
@@ -71,7 +71,7 @@ def tenant_setting(body: object, name: str, user: str) -> TenantSet:
     if not ID_PATTERN.match(name):
         raise Refused(f"tenant: {name[:64]!r} is not valid: use small letters, digits and - (at most 63)")
     wish = convert(intents.fields_of({} if body is None else body, TENANT_FIELDS), TenantWish)
-    for field, low, high in _RANGES:
+    for field, low, high in RANGES:
         check_range(field, getattr(wish, field), low, high)
     share = round(wish.max_gpus * WHOLE_GPU) if 0 <= wish.max_gpus <= NODES_MAX * GPUS_PER_NODE_MAX else -1
     if share < 0 or abs(share - wish.max_gpus * WHOLE_GPU) > 1e-6:

@@ -44,7 +44,7 @@ SUBMIT_FIELDS: Final = (
 DEAD_FIELDS: Final = ("user",)
 CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
 _DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
-_RANGES: Final = (
+RANGES: Final = (
     ("nodes", 1, model.NODES_MAX),
     ("gpus", 1, model.GPUS_PER_NODE_MAX),
     ("gpu_share", 1, model.WHOLE_GPU),
@@ -140,7 +140,7 @@ def _check(spec: JobSpec) -> None:
         raise Refused(
             "gpus: 0 is not offered yet, for only GPUs are accounted for: ask for a small part of one, for instance fraction 0.01"
         )
-    for name, low, high in _RANGES:
+    for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
     check_command(spec.command)
     check_environment(spec.env)

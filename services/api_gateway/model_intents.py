@@ -26,7 +26,7 @@ PATH_MAX: Final = 1_024
 SPEC_FIELDS: Final = (*names_of(ModelSpec), "fraction", "startup_timeout", "user")
 DEPLOY_FIELDS: Final = ("name", *SPEC_FIELDS)
 SCALE_FIELDS: Final = ("replicas", "user")
-_RANGES: Final = (
+RANGES: Final = (
     ("replicas", 0, REPLICAS_MAX),
     ("gpus", 1, model.GPUS_PER_NODE_MAX),
     ("gpu_share", 1, model.WHOLE_GPU),
@@ -85,7 +85,7 @@ def _spec(values: dict[str, Any]) -> ModelSpec:
     intents.take_alias(values, "startup_timeout", "startup_timeout_s", duration_s)
     intents.take_alias(values, "fraction", "gpu_share", intents.hundredths)
     spec = convert(values, ModelSpec)
-    for name, low, high in _RANGES:
+    for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
     intents.check_command(spec.command)
     intents.check_environment(spec.env)

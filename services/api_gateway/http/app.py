@@ -1,9 +1,11 @@
 """The ASGI app: all routers behind the edge, and every error as problem details."""
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -25,6 +27,7 @@ from services.api_gateway.http import (
     watch,
 )
 from services.api_gateway.http.edge import Edge, refuse
+from services.api_gateway.http.openapi import document
 from services.api_gateway.http.queries import principal_of
 from services.api_gateway.problems import Denied, Problem
 
@@ -53,6 +56,8 @@ def create_routes(gateway: Gateway) -> FastAPI:
     """All routes but OpenAI's."""
     app = FastAPI(title="Muster", version="1", description="A GPU cluster manager", redoc_url=None, dependencies=[Depends(_authorised)])
     app.state.gateway = gateway
+    described = cache(lambda: document(get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)))
+    app.openapi = described  # type: ignore[method-assign]
     for router in ROUTERS:
         app.include_router(router)
     for kind, status in ((Problem, 0), (Refused, 422), (Unavailable, 503)):

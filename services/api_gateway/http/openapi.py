@@ -1,0 +1,145 @@
+"""/openapi.json: every route with its query, its body, its answer and its problems, made from the types that the code itself uses.
+
+Pure. FastAPI gives the paths and the queries (`queries.documented`), `answers.py` what is answered, the intents' own structs and bounds
+what a body may hold; the OpenAI routes, which stand outside FastAPI, are added. Held by tests/unit/test_openapi.py and, against a real
+gateway, by tests/integration/test_openapi_conformance.py.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.model import JobSpec, ModelSpec
+from services.api_gateway import idempotency, identity_intents, intents, model_intents, roles
+from services.api_gateway.http.answers import ANSWERS, JSON, LINES, Answer, OpenAIError, Problem
+from services.api_gateway.identity_intents import KeyWish, TenantWish
+from services.api_gateway.openai import app as openai
+from services.api_gateway.openai import request as openai_request
+from services.api_gateway.problems import MEDIA_TYPE, TITLES
+
+Schema = dict[str, Any]
+
+REF: Final = "#/components/schemas/{name}"
+DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}], "description": '90, "1h30m"'}
+USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
+DURATIONS: Final = ("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s")
+# Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
+FIELDS: Final[dict[str, Schema]] = {
+    **dict.fromkeys((*DURATIONS, "grace", "expires_in"), DURATION),
+    "user": USER,
+    "user_id": USER,
+    "name": {"type": "string", "maxLength": 128},
+    "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
+    "signal": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]},
+    "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
+    "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},
+}
+# Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
+BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]] = {
+    ("POST", "/v1/jobs"): (JobSpec, intents.RANGES, ("command",)),
+    ("POST", "/v1/whatif"): (JobSpec, intents.RANGES, ("command",)),
+    ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name", "command")),
+    ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
+    ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
+    ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
+    ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
+}
+# What creates something may carry the header Idempotency-Key.
+CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
+PROBLEMS: Final = (400, 401, 403, 404, 409, 410, 413, 422, 425, 503, 507)
+OPENAI_PROBLEMS: Final = (400, 401, 403, 404, 405, 413, 422, 429, 502, 503, 504)
+
+
+def document(found: Schema) -> Schema:
+    """FastAPI's document, completed."""
+    schemas = _schemas()
+    for path, operations in found["paths"].items():
+        for method, operation in operations.items():
+            _complete(operation, (method.upper(), path), schemas)
+    for path in (openai.MODELS, openai.MODEL, *openai_request.ENDPOINTS):
+        found["paths"][path] = _openai(path, schemas)
+    found["components"] = {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
+    return found
+
+
+def _schemas() -> dict[str, Schema]:
+    """Every struct that some answer or body names."""
+    kinds = [kind for answer in ANSWERS.values() for kind in answer.kinds]
+    return msgspec.json.schema_components([*kinds, Problem, OpenAIError, JobSpec, ModelSpec, TenantWish, KeyWish], ref_template=REF)[1]
+
+
+def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:
+    keyed = route[1] not in roles.PUBLIC
+    operation["responses"] = _answers(ANSWERS[route]) | (_problems(PROBLEMS, "Problem", MEDIA_TYPE) if keyed else {})
+    operation["security"] = [{"key": []}] if keyed else []
+    for parameter in operation.get("parameters", ()):
+        _bound(parameter)
+    if route in CREATING:
+        operation.setdefault("parameters", []).append(_idempotency())
+    if "requestBody" in operation:
+        _describe(operation["requestBody"], route, schemas)
+    elif route == ("PUT", "/v1/jobs/{ref}/stdin"):
+        operation["requestBody"] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+def _bound(parameter: Schema) -> None:
+    """No negative counts, and no number that no counter reaches."""
+    if parameter["schema"].get("type") == "integer":
+        parameter["schema"] |= {
+            "minimum": 1 if parameter["name"] == "limit" else 0,
+            "maximum": max(1_000, parameter["schema"]["default"]) if parameter["name"] == "limit" else 1 << 53,
+        }
+
+
+def _idempotency() -> Schema:
+    schema = {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"}
+    text = "whoever repeats the request with the same key and body is given what the first one made"
+    return {"name": idempotency.HEADER, "in": "header", "required": False, "schema": schema, "description": text}
+
+
+def _describe(body: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:
+    """Each field of a body by its struct, its bounds, or the table of the others."""
+    kind, ranges, required = BODIES.get(route, (None, (), ()))
+    known = schemas[kind.__name__]["properties"] if kind is not None else {}
+    bounds = {name: {"minimum": low, "maximum": high} for name, low, high in ranges}
+    schema = body["content"][JSON]["schema"]
+    for name in schema["properties"]:
+        schema["properties"][name] = FIELDS[name] if name in FIELDS else known[name] | bounds.get(name, {})
+    if required:
+        schema["required"] = list(required)
+    body["required"] = bool(required)
+
+
+def _answers(answer: Answer) -> dict[str, Schema]:
+    return {str(status): _content("Done", answer) for status in answer.statuses}
+
+
+def _content(text: str, answer: Answer) -> Schema:
+    content = {media: {"schema": _schema(answer, media)} for media in answer.media}
+    return {"description": text, "content": content} if content else {"description": text}
+
+
+def _schema(answer: Answer, media: str) -> Schema:
+    if media == JSON:
+        found = [*msgspec.json.schema_components(answer.kinds, ref_template=REF)[0]] or [{"type": "object"}]
+        return found[0] if len(found) == 1 else {"anyOf": found}
+    return {"type": "string", "description": "one JSON object a line"} if media == LINES else {"type": "string"}
+
+
+def _problems(statuses: tuple[int, ...], kind: str, media: str) -> dict[str, Schema]:
+    content = {media: {"schema": {"$ref": REF.format(name=kind)}}}
+    return {str(status): {"description": TITLES.get(status, "Not done"), "content": content} for status in statuses}
+
+
+def _openai(path: str, schemas: dict[str, Schema]) -> Schema:
+    """An endpoint of OpenAI's surface: bodies and answers are the model server's own, passed through."""
+    method = "POST" if path in openai_request.ENDPOINTS else "GET"
+    faults = _problems(OPENAI_PROBLEMS, "OpenAIError", JSON)
+    operation: Schema = {"tags": ["openai"], "responses": _answers(ANSWERS[(method, path)]) | faults, "security": [{"key": []}]}
+    operation["summary"] = "As OpenAI's API has it; docs/openai.md says what is passed through"
+    if path == openai.MODEL:
+        operation["parameters"] = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    if method == "POST":
+        schema = {"type": "object", "properties": {"model": {"type": "string"}, "stream": {"type": "boolean"}}, "required": ["model"]}
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+    return {method.lower(): operation}

@@ -1,0 +1,66 @@
+"""The OpenAPI document says every route with typed bodies and answers, and nothing that is not there."""
+
+from typing import Any
+
+import pytest
+
+from libs.common.bus_memory import MemoryBus
+from libs.common.clock import SystemClock
+from libs.common.kv import MemoryOutputs
+from libs.common.log_memory import MemoryLog
+from libs.common.settings import Settings
+from libs.common.snapshot_store import MemorySnapshots
+from services.api_gateway import intents, roles
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.answers import ANSWERS
+from services.api_gateway.http.app import create_routes
+
+
+@pytest.fixture
+async def document() -> dict[str, Any]:
+    gateway = Gateway(MemoryLog(), MemoryBus(), SystemClock(), Settings(), MemoryOutputs(), MemorySnapshots())
+    return create_routes(gateway).openapi()
+
+
+def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(method.upper(), path): each for path, methods in document["paths"].items() for method, each in methods.items()}
+
+
+def references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*map(references, value.values()))
+    return set().union(*map(references, value)) if isinstance(value, list) else set()
+
+
+def test_every_route_has_a_row_of_answers_and_every_row_a_route() -> None:
+    assert set(ANSWERS) == set(roles.ROUTES) | {("GET", path) for path in roles.PUBLIC}
+
+
+async def test_every_route_is_in_the_document_with_its_answers_and_problems(document: dict[str, Any]) -> None:
+    found = operations(document)
+    assert set(found) == set(ANSWERS)
+    for route, operation in found.items():
+        assert {str(status) for status in ANSWERS[route].statuses} <= set(operation["responses"]), route
+        assert bool(operation["security"]) == (route[1] not in roles.PUBLIC), route
+        assert route[1] in roles.PUBLIC or "401" in operation["responses"], route
+
+
+async def test_no_field_of_a_body_is_without_a_type(document: dict[str, Any]) -> None:
+    for route, operation in operations(document).items():
+        for media in operation.get("requestBody", {}).get("content", {}).values():
+            untyped = [name for name, schema in media["schema"].get("properties", {}).items() if not schema]
+            assert untyped == [], route
+
+
+async def test_no_reference_leads_nowhere(document: dict[str, Any]) -> None:
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert references(document) - known == set()
+
+
+async def test_the_bounds_of_a_job_are_those_that_are_enforced(document: dict[str, Any]) -> None:
+    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert set(body["properties"]) == set(intents.SUBMIT_FIELDS) and body["required"] == ["command"]
+    for name, low, high in intents.RANGES:
+        schema = body["properties"][name]
+        assert "anyOf" in schema or (schema["minimum"], schema["maximum"]) == (low, high), name
