@@ -11,7 +11,7 @@ from libs.cli.verb_group import VERBS
 from libs.common import subjects
 from libs.common.settings import HELP, Settings
 from libs.docs.pages import PAGES
-from libs.docs.subjects_page import BESIDE, BUCKETS
+from libs.docs.subjects_page import BESIDE, BUCKETS, STREAM_SUBJECTS, STREAMS
 from tests.tidy import ROOT, texts
 
 LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
@@ -65,7 +65,7 @@ def test_every_setting_says_what_it_means_and_no_meaning_is_left_over() -> None:
 
 def test_every_subject_and_bucket_beside_the_log_is_on_the_page() -> None:
     constants = [name for name, value in vars(subjects).items() if name.isupper() and isinstance(value, str)]
-    assert sorted(constants) == sorted((*OF_THE_LOG, *BESIDE, *BUCKETS))
+    assert sorted(constants) == sorted((*OF_THE_LOG, *BESIDE, *BUCKETS, *STREAMS, *STREAM_SUBJECTS))
 
 
 def test_every_verb_is_on_the_page() -> None:

@@ -45,7 +45,7 @@ VERBS: Final[dict[str, Verb]] = {
     "top": Verb(CLUSTER, "Watch the cluster live."),
     "log": Verb(HISTORY, "Print the log of facts."),
     "state": Verb(HISTORY, "Print the state of the cluster at a past moment of the log."),
-    "audit": Verb(HISTORY, "Prove that nothing in the log was changed."),
+    "audit": Verb(HISTORY, "Prove that nothing in the log was changed; hand it on."),
     "login": Verb(PEOPLE, "Use a cluster from this machine: ask for a key, check it, keep it."),
     "whoami": Verb(PEOPLE, "Show whose key is used here and what it may do."),
     "tenant": Verb(PEOPLE, "List, set, show and remove tenants and their limits."),

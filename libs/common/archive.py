@@ -1,6 +1,7 @@
-"""What the log no longer holds: asked of the archive over the bus, a page at a time, by services that may not open its database.
+"""What only the archive has, asked over the bus, a page at a time, by services that may not open its database.
 
-Audit answers (`services/audit/service.py`) with the exact bytes. A reader of history takes the log where it can, else this.
+Audit answers (`services/audit/answers.py`): with the exact bytes of commits that the log no longer holds (a reader of history takes the log
+where it can, else this), with events for consumers outside, and with the newest signed head.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -11,13 +12,16 @@ import msgspec
 
 from libs.common import subjects
 from libs.common.bus import Bus
-from libs.common.errors import Trimmed, Unavailable
+from libs.common.errors import Refused, Trimmed, Unavailable
 from libs.common.log import Entry, Log
 
 # One answer's commits together; a single commit may be 512 KiB, and a message 1 MiB.
 PAGE_BYTES: Final = 384 << 10
 ANSWER_S: Final = 5.0
 JOB_SEQS_MAX: Final = 1_000
+# The same of events; one alone may have 768 KiB.
+EVENTS_BYTES: Final = 256 << 10
+WAIT_S_MAX: Final = 30.0
 
 _encode = msgspec.msgpack.Encoder().encode
 _seqs = msgspec.msgpack.Decoder(list[int])
@@ -29,6 +33,22 @@ class ArchiveAsk(msgspec.Struct, frozen=True):
 
     after: int
     upto: int
+
+
+class EventsAsk(msgspec.Struct, frozen=True):
+    """At most `limit` events behind the one with id `after` (empty: from the first on); if there are none, they are waited for."""
+
+    after: str
+    limit: int
+    wait_ms: int = 0
+
+
+class EventsPage(msgspec.Struct, frozen=True):
+    """(id, JSON) of each event; `upto` is to be asked with next. `refused` says what is wrong with the question."""
+
+    events: list[tuple[str, bytes]]
+    upto: str
+    refused: str = ""
 
 
 def page(entries: Sequence[Entry]) -> bytes:
@@ -80,3 +100,17 @@ async def job_seqs(bus: Bus, job_id: str) -> list[int]:
     Raises Unavailable.
     """
     return _seqs.decode(await bus.request(subjects.ask_audit("job"), job_id.encode(), ANSWER_S))
+
+
+async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> EventsPage:
+    """Events behind the one with id `after`; none when there are none within `wait_s`. Raises Refused for what is no id, Unavailable."""
+    ask = _encode(EventsAsk(after, limit, int(wait_s * 1_000)))
+    found = msgspec.msgpack.decode(await bus.request(subjects.ask_audit("events"), ask, wait_s + ANSWER_S), type=EventsPage)
+    if found.refused:
+        raise Refused(found.refused)
+    return found
+
+
+async def head(bus: Bus) -> bytes:
+    """The newest signed head as JSON; empty when none was signed. Raises Unavailable."""
+    return await bus.request(subjects.ask_audit("head"), b"", ANSWER_S)

@@ -47,6 +47,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_output_tokens: int = 4_096
     audit_url: str = ""
     audit_begin: int = 1
+    audit_stream_bytes: int = 1 << 30
+    audit_key_file: str = ""
+    audit_head_every_s: int = 60
+    audit_head_commits: int = 10_000
     trimmer_seed_file: str = ""
     trim_keep_commits: int = 100_000
     trim_keep_hours: int = 72
@@ -88,6 +92,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.trimmer_seed_file).read_bytes().strip() if self.trimmer_seed_file else None
 
     @property
+    def audit_key(self) -> bytes | None:
+        """The seed that signs the chain's heads; None when no file is named."""
+        return Path(self.audit_key_file).read_bytes().strip() if self.audit_key_file else None
+
+    @property
     def audit_database(self) -> str:
         """The archive's SQLAlchemy URL; an SQLite file in the state directory unless MUSTER_AUDIT_URL says otherwise."""
         return self.audit_url or f"sqlite:///{Path(self.state).resolve() / 'audit.db'}"
@@ -121,6 +130,10 @@ HELP = {
     "model_output_tokens": "max_tokens of a request that names none and counts against a token limit",
     "audit_url": "archive database (SQLAlchemy URL); default SQLite in the state directory",
     "audit_begin": "first commit of an empty archive; above 1 only when the log was trimmed and the archive before it is lost for ever",
+    "audit_stream_bytes": "bound of the stream AUDIT, where events for consumers are published, the oldest go first; 0: it is not written",
+    "audit_key_file": "file with the nkey seed that signs the heads of the audit chain (not the process's own); empty: none is signed",
+    "audit_head_every_s": "how often a new head of the chain is signed and published",
+    "audit_head_commits": "after so many commits one is signed earlier",
     "trimmer_seed_file": "file with the nkey seed that may trim the log (audit's process); empty: the log is never trimmed",
     "trim_keep_commits": "so many of the latest commits are never trimmed; below 100000 a restarted gateway may know less history",
     "trim_keep_hours": "older commits leave the log for the archive; below this age only when the log is too full",

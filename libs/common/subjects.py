@@ -61,11 +61,17 @@ ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 NODE_ASK: Final = "ask.node"  # ask.node.<node>.<verb>: gateway -> agent: output, stdin
 SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why; trimmer -> scheduler: position
 QUOTA_ASK: Final = "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position
-AUDIT_ASK: Final = "ask.audit"  # ask.audit.<verb>: gateway, scheduler -> audit: archived commits
+AUDIT_ASK: Final = "ask.audit"  # ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head
 ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
 SNAPSHOT_BUCKET: Final = "SNAPSHOTS"
+
+# Streams beside the log, both audit's; copies of what it keeps.
+AUDIT_STREAM: Final = "AUDIT"
+AUDIT_EVENTS: Final = "audit.events"
+HEADS_STREAM: Final = "AUDIT_HEADS"
+AUDIT_HEADS: Final = "audit.heads"
 
 
 def heartbeat(node_id: str) -> str:

@@ -27,7 +27,11 @@ BESIDE: Final = {
         "why a job waits, whether one would start; whether a scheduler lives, how far it is, when it heard each node",
     ),
     "QUOTA_ASK": (s.ask_quota("VERB"), "trimmer -> quota", "how far it has folded"),
-    "AUDIT_ASK": (s.ask_audit("VERB"), "gateway, scheduler -> audit", "commits that the log no longer holds, from the archive"),
+    "AUDIT_ASK": (
+        s.ask_audit("VERB"),
+        "gateway, scheduler -> audit",
+        "commits that the log no longer holds, from the archive; its events; the newest signed head",
+    ),
     "ALIVE": (s.ALIVE, "scheduler -> standbys", "the leader's sign of life"),
 }
 BUCKETS: Final = {
@@ -35,6 +39,16 @@ BUCKETS: Final = {
     "LEADER_BUCKET": (s.LEADER_BUCKET, "the leader's renewals: quorum writes that say that it still reaches the log"),
     "SNAPSHOT_BUCKET": (s.SNAPSHOT_BUCKET, "snapshots of the state: `cluster` saves a replay, `base` stands for what was trimmed"),
 }
+# By the name of the constant in subjects.py: stream, and of its subject what it holds.
+STREAMS: Final = {
+    "AUDIT_STREAM": (
+        s.AUDIT_STREAM,
+        s.AUDIT_EVENTS,
+        "every event of the archive as CloudEvents 1.0, once and in order; the oldest go first",
+    ),
+    "HEADS_STREAM": (s.HEADS_STREAM, s.AUDIT_HEADS, "signed heads of the audit chain"),
+}
+STREAM_SUBJECTS: Final = ("AUDIT_EVENTS", "AUDIT_HEADS")
 
 
 def subjects() -> str:
@@ -48,6 +62,9 @@ def subjects() -> str:
         "## Beside the log",
         "Core NATS: nothing of this is stored, and anything of it may be lost. A lost order repairs itself by the next heartbeat's digest.",
         table(("subject", "from -> to", "what it is"), [(code(subject), *said) for subject, *said in BESIDE.values()]),
+        "## Streams beside the log",
+        "Written by audit alone, after its database; copies of what that keeps ([how to read them](howto/audit.md)).",
+        table(("stream", "subject", "what it holds"), [(code(stream), code(subject), what) for stream, subject, what in STREAMS.values()]),
         "## Buckets",
         table(("bucket", "what it holds"), [(code(bucket), what) for bucket, what in BUCKETS.values()]),
     )

@@ -116,6 +116,7 @@ def _files(state: Path, found: Shape) -> Path:
         key = identity.api_key(state / "keys", profile.known_key())
         server = nats_config.Server(plan.SERVER, found.nats_port, str(state / "nats"), found.log_bytes)
         config = servers.write_config(state, server, found.fleet)
+        identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
         profile.write(state, found, key)
     except OSError as error:
         raise Refused(f"{error.filename} cannot be written ({error.strerror}): give this user the right, or choose --state") from error

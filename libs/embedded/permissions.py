@@ -29,6 +29,8 @@ CROSSED_INBOX: Final = "_R_.>"
 OUTPUT_STREAM: Final = f"KV_{s.OUTPUT_BUCKET}"
 LEADER_STREAM: Final = f"KV_{s.LEADER_BUCKET}"
 SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
+# Made and written by audit alone.
+AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
 STREAMS: Final = (s.STREAM, OUTPUT_STREAM, LEADER_STREAM, SNAPSHOT_STREAM)
 
 
@@ -79,7 +81,7 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
         s.QUOTA_KIND: _quota(),
         AUDIT: _audit(fleet),
         TRIMMER: _trimmer(),
-        OPERATOR: Allowed((*_read_facts(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
+        OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
     }
     found |= {gateway_name(instance): _gateway(instance) for instance in fleet.gateways}
     if not fleet.isolated:
@@ -135,10 +137,11 @@ def _quota() -> Allowed:
 
 
 def _audit(fleet: Fleet) -> Allowed:
-    """It says nothing but what is archived, to those who may ask."""
+    """It says nothing but what is archived, to those who may ask, and in streams of its own."""
     askers = (s.SCHEDULER_KIND, *_askers(fleet))
-    publish = (*_read_facts(), *_read_snapshots(), *(f"{_prefix(name)}.>" for name in askers))
-    return Allowed(publish, (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")))
+    own = tuple(f"{API}.STREAM.{verb}.{stream}" for stream in AUDIT_STREAMS for verb in ("CREATE", "INFO", "MSG.GET"))
+    says = (s.AUDIT_EVENTS, s.AUDIT_HEADS, *own, *(f"{_prefix(name)}.>" for name in askers))
+    return Allowed((*_read_facts(), *_read_snapshots(), *says), (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")))
 
 
 def _trimmer() -> Allowed:
@@ -166,6 +169,11 @@ def _ask() -> tuple[str, ...]:
 def _read_facts() -> tuple[str, ...]:
     """What `log_jetstream` uses: the bounds, single messages, a pushed consumer with flow control."""
     return (f"{API}.STREAM.MSG.GET.{s.STREAM}", f"{API}.DIRECT.GET.{s.STREAM}.>", *_consume(s.STREAM))
+
+
+def _read_audit() -> tuple[str, ...]:
+    """Single messages and pushed consumers of both streams."""
+    return tuple(each for stream in AUDIT_STREAMS for each in (*_consume(stream), *_read_stream(stream)))
 
 
 def _read_snapshots() -> tuple[str, ...]:

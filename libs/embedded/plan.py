@@ -20,6 +20,8 @@ SCHEDULER: Final = "scheduler"
 QUOTA: Final = "quota"
 GATEWAY: Final = "gateway"
 GATEWAY_INSTANCE: Final = "a"
+# Signs the heads of the audit chain; no key of the server's.
+AUDIT_HEADS_KEY: Final = "audit-heads"
 # What a child inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
@@ -41,14 +43,20 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
     base = _base(shape, environ)
     filled = msgspec.structs.replace(base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id)
     keys = str(identity.api_keys_file(state / "keys"))
-    trimming = msgspec.structs.replace(base, trimmer_seed_file=str(identity.seed_file(state / "keys", TRIMMER)))
+    audit = msgspec.structs.replace(
+        base,
+        cluster_id=shape.cluster_id,
+        audit_stream_bytes=min(base.audit_stream_bytes, shape.log_bytes // 4),
+        trimmer_seed_file=str(identity.seed_file(state / "keys", TRIMMER)),
+        audit_key_file=str(identity.seed_file(state / "keys", AUDIT_HEADS_KEY)),
+    )
     outside = msgspec.structs.replace(
         filled, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys
     )
     return [
         _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),
         _service(state, QUOTA, QUOTA, "services.quota", base, environ),
-        _service(state, AUDIT, AUDIT, "services.audit", trimming, environ),
+        _service(state, AUDIT, AUDIT, "services.audit", audit, environ),
         _service(state, GATEWAY, permissions.gateway_name(GATEWAY_INSTANCE), "services.api_gateway", outside, environ),
     ]
 

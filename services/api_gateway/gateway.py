@@ -90,6 +90,7 @@ class Gateway:
         self.heard_boot_ns = 0
         self.lag = 0
         self.fill = 0.0
+        self.followers = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin_from(Cluster(), History())
 

@@ -1,81 +1,86 @@
-"""`python -m services.audit`: the process; `... verify`: check the archive against itself and against the log."""
+"""`python -m services.audit`: the process; with a verb (`verify`, `export`, `migrate`): a command over its archive (`commands.py`)."""
 
 import asyncio
 import logging
 import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
 from typing import Final
 
-from libs.common import log_jetstream, snapshot_store
+from libs.common import log_jetstream, subjects
 from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
-from libs.common.configuration import read
-from libs.common.errors import MusterError
 from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
 from libs.common.settings import Settings
+from libs.common.stream_nats import NatsStream
+from services.audit.answers import Answers
 from services.audit.archive import Archive
+from services.audit.commands import call
+from services.audit.events import source_of
+from services.audit.heads import Head, Signer, encode
+from services.audit.notary import Heads, Notary
+from services.audit.publisher import Publisher
 from services.audit.service import Audit
 from services.audit.store import Store
 from services.audit.trimmer import Trimmer, policy_of
-from services.audit.verify import render, verify
 
-# A verifier at a terminal does not wait as long for the log as a service does.
-CONNECT_S: Final = 3.0
+HEADS_BYTES: Final = 64 << 20
 
 logger = logging.getLogger(__name__)
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Archive every commit, answer for it, and trim the log behind it: that on a connection of the trimmer's own identity."""
+    """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it: that on a connection of the trimmer's."""
     client = await before(
         stop, log_jetstream.connect(settings.servers, "audit", settings.nkey_seed, within_s=settings.log_connect_ms / 1_000)
     )
-    store = Store(settings.audit_database)
-    audit = Audit(log_jetstream.JetStreamLog(client), store, NatsBus(client), NatsObjects(client), settings.audit_begin)
-    if not settings.trimmer_seed_file:
-        logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
-        await audit.run(stop)
-    else:
+    store, source = Store(settings.audit_database), source_of(settings.cluster_id)
+    audit = Audit(log_jetstream.JetStreamLog(client), store, NatsObjects(client), settings.audit_begin)
+    await audit.open()
+    replicas, beside = settings.stream_replicas, list[Callable[[], Coroutine[None, None, None]]]()
+    heads = NatsStream(client, subjects.HEADS_STREAM, subjects.AUDIT_HEADS, replicas, HEADS_BYTES)
+    notary = _notary(settings, store, audit, heads)
+    if notary is not None:
+        beside.append(partial(notary.run, settings.audit_head_every_s, settings.audit_head_commits))
+    if settings.audit_stream_bytes:
+        stream = NatsStream(client, subjects.AUDIT_STREAM, subjects.AUDIT_EVENTS, replicas, settings.audit_stream_bytes)
+        beside.append(Publisher(store, stream, source, audit.beyond).run)
+    await Answers(store, source, audit.beyond, lambda: notary.head if notary is not None else None).listen(NatsBus(client))
+    other = None
+    if settings.trimmer_seed_file:
         other = await before(
             stop, log_jetstream.connect(settings.servers, "trimmer", settings.trimmer_seed, within_s=settings.log_connect_ms / 1_000)
         )
-        log, objects = log_jetstream.JetStreamLog(other), NatsObjects(other, settings.stream_replicas)
+        log, objects = log_jetstream.JetStreamLog(other), NatsObjects(other, replicas)
         trimmer = Trimmer(log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings))
-        await audit.run(stop, lambda: trimmer.run(settings.trim_every_s))
-        await other.close()
-    await client.close()
+        beside.append(partial(trimmer.run, settings.trim_every_s))
+    else:
+        logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
+    await audit.run(stop, beside)
+    for each in (other, client):
+        if each is not None:
+            await each.close()
 
 
-async def check(settings: Settings) -> int:
-    """Verify the chain; with MUSTER_NKEY_SEED_FILE or an open server also against the log. 0 = clean, 3 = something is wrong."""
-    store = Store(settings.audit_database, read_only=True)
-    store.head()  # what is no archive is said at once
-    stream = None
-    try:
-        client = await log_jetstream.connect(settings.servers, "audit-verify", settings.nkey_seed, within_s=CONNECT_S)
-        log = log_jetstream.JetStreamLog(client)
-        await log.bounds()
-        base = await snapshot_store.load(NatsObjects(client), snapshot_store.BASE_OBJECT)
-        stream = log.read(base.seq if base is not None else 0)
-    except MusterError as error:
-        print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
-    report = await verify(store, stream)
-    print(render(report))
-    return 3 if report.findings else 0
+def _notary(settings: Settings, store: Store, audit: Audit, stream: NatsStream) -> Notary | None:
+    """Who signs the heads; None when no key is named."""
+    seed = settings.audit_key
+    if seed is None:
+        logger.info("MUSTER_AUDIT_KEY_FILE is not set: no head of the chain is signed")
+        return None
+    files = Heads(Path(settings.state))
 
+    async def publish(head: Head) -> None:
+        await stream.make()
+        await stream.put(head.signature, encode(head))
 
-def verify_command() -> int:
-    """The command's exit code; a fault of the world is one line."""
-    logging.basicConfig(handlers=[logging.NullHandler()])  # what the client says of its attempts is no news beside that line
-    try:
-        return asyncio.run(check(read(sys.argv[2:])))
-    except MusterError as error:
-        print(f"audit verify: {error}", file=sys.stderr)
-        return error.exit_code
+    return Notary(store, Signer(seed), files, settings.cluster_id, SystemClock(), lambda: audit.archived, publish)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["verify"]:
-        sys.exit(verify_command())
+    if len(sys.argv) > 1:
+        sys.exit(call(sys.argv[1:]))
     run("audit", main)

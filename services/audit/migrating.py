@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 
-from libs.common.errors import TooNew
+from libs.common.errors import Refused, TooNew
 
 SCRIPTS: Final = "services.audit:migrations"
 POSTGRES_LOCK: Final = 0x6D757374  # any number that no other program takes: "must"
@@ -27,11 +27,21 @@ def upgrade(engine: sa.Engine) -> None:
         command.upgrade(config, "head")
 
 
-def downgrade(engine: sa.Engine, to: str = "base") -> None:
-    """Back to revision `to`; base drops the archive. For tests, and for a person who knows why."""
+def move(engine: sa.Engine, to: str) -> tuple[str, str]:
+    """Up or down to revision `to` (`head`, `base`, or a number); the revisions before and after, empty for none. Raises Refused, TooNew."""
     with engine.begin() as connection:
         config = _prepare(connection)
-        command.downgrade(config, to)
+        known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()][::-1]
+        target = {"head": known[-1], "base": ""}.get(to, to)
+        if target and target not in known:
+            raise Refused(f"--to {to!r} is no revision of the archive's schema: write {', '.join(known)}, head or base")
+        before = MigrationContext.configure(connection).get_current_revision() or ""
+        order = ["", *known]
+        if order.index(target) > order.index(before):
+            command.upgrade(config, target)
+        elif target != before:
+            command.downgrade(config, target or "base")
+        return before, target
 
 
 def _prepare(connection: sa.Connection) -> Config:

@@ -48,6 +48,12 @@ def read(seq: int, data: bytes) -> Reading:
     return Reading(at_ns, known) if len(known) == len(rows) else UNREADABLE
 
 
+def commit_facts(data: bytes) -> list[dict[str, Any]]:
+    """The facts of a commit that `read` could read, as they were written: fields by name."""
+    facts: list[dict[str, Any]] = _unpack(data)[FACTS]
+    return facts
+
+
 def _unpack(data: bytes) -> Any:  # noqa: ANN401 - it is whatever the bytes say
     try:
         return msgpack.unpackb(data, raw=False, unicode_errors="replace", strict_map_key=False, timestamp=0)

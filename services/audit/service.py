@@ -1,19 +1,15 @@
 """Audit as a process: every commit of the log goes into the archive, in order, in batches, with its link of the chain.
 
 It follows the log from the archive's own head, so a restart loses and repeats nothing. The database runs in a thread: a
-slow disk makes the archive lag, and nothing else. It answers for what the log no longer holds (`libs.common.archive` asks).
+slow disk makes the archive lag, and nothing else. What is made of the archive runs beside it: answers, events, heads, the trimmer.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Final
 
-import msgspec
-
-from libs.common import snapshot_store, subjects
-from libs.common.archive import JOB_SEQS_MAX, ArchiveAsk, page
-from libs.common.bus import Bus
+from libs.common import snapshot_store
 from libs.common.errors import Corrupt, Trimmed, Unavailable
 from libs.common.log import Entry, Log
 from libs.common.snapshot_store import BASE_OBJECT, SnapshotStore
@@ -22,47 +18,41 @@ from services.audit.store import Store
 BATCH_MAX: Final = 1_000
 RETRY_S: Final = 1.0
 GATHER_S: Final = 0.02
-# Commits looked up for one answer; its bytes are bounded by `libs.common.archive`.
-ASKED_MAX: Final = 256
 
 logger = logging.getLogger(__name__)
 
 
 class Audit:
-    """One audit process over one archive."""
+    """One audit process over one archive. `archived` is the last sequence that is in it."""
 
-    def __init__(self, log: Log, store: Store, bus: Bus, snapshots: SnapshotStore, begin: int = 1) -> None:
+    def __init__(self, log: Log, store: Store, snapshots: SnapshotStore, begin: int = 1) -> None:
         self.log = log
         self.store = store
-        self.bus = bus
         self.snapshots = snapshots
         self.begin = begin
         self.archived = 0
+        self._grown = asyncio.Event()
 
-    async def run(self, stop: asyncio.Event, beside: Callable[[], Coroutine[None, None, None]] | None = None) -> None:
-        """Migrate the archive, then follow the log until `stop`; `beside` runs with it over the migrated archive (the trimmer)."""
+    async def open(self) -> None:
+        """Migrate the archive and learn where it ends; before anything else asks it."""
         await asyncio.to_thread(self.store.migrate)
         head = await asyncio.to_thread(self.store.head)
         self.archived = head.seq if head is not None else self.begin - 1
-        await self.bus.subscribe(subjects.ask_audit("commits"), self._on_commits)
-        await self.bus.subscribe(subjects.ask_audit("job"), self._on_job)
+
+    async def run(self, stop: asyncio.Event, beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()) -> None:
+        """Follow the log until `stop`; all of `beside` run with it."""
         tasks = [asyncio.create_task(self._follow(), name="follow"), asyncio.create_task(_until(stop), name="stop")]
-        if beside is not None:
-            tasks.append(asyncio.create_task(beside(), name="beside"))
+        tasks += [asyncio.create_task(each()) for each in beside]
         done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
         for task in done:
             task.result()
 
-    async def _on_commits(self, subject: str, data: bytes) -> bytes:
-        ask = msgspec.msgpack.decode(data, type=ArchiveAsk)
-        records = await asyncio.to_thread(self.store.between, ask.after + 1, min(ask.upto, ask.after + ASKED_MAX))
-        return page([Entry(record.seq, record.subject, record.data) for record in records])
-
-    async def _on_job(self, subject: str, data: bytes) -> bytes:
-        rows = await asyncio.to_thread(self.store.facts, job=data.decode(errors="replace"), limit=JOB_SEQS_MAX)
-        return msgspec.msgpack.encode(list(dict.fromkeys(row.seq for row in rows)))
+    async def beyond(self, seq: int) -> None:
+        """Returns when more than commit `seq` is archived."""
+        while self.archived <= seq:
+            await self._grown.wait()
 
     async def _follow(self) -> None:
         try:
@@ -85,6 +75,8 @@ class Audit:
             try:
                 await asyncio.to_thread(self.store.append, batch, self.begin)
                 self.archived = batch[-1].seq
+                self._grown.set()
+                self._grown = asyncio.Event()
                 return
             except Unavailable as error:
                 logger.error("the archive waits at %d: %s", self.archived, error)

@@ -54,11 +54,11 @@ class Store:
         with telling("migrating the archive", self._where):
             migrating.upgrade(self._engine)
 
-    def downgrade(self, to: str = "base") -> None:
-        """Takes the schema back; `base` drops the archive."""
-        with telling("downgrading the archive", self._where):
-            migrating.downgrade(self._engine, to)
+    def migrate_to(self, revision: str) -> tuple[str, str]:
+        """Takes the schema up or down to `revision`; the revisions before and after. Raises Refused for one that is not known."""
         self._head_known = False
+        with telling(f"migrating the archive to {revision}", self._where):
+            return migrating.move(self._engine, revision)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -1,25 +1,27 @@
 """Proves the archive: recomputes the whole chain, reads every commit's facts again, and compares with the stream and with noted hashes.
 
 Streaming, in pages. A chain proves only that it is whole up to its own head: records cut off at the end, or a history rewritten with
-all its hashes, show by the stream, where it still holds them, or by an anchor (a link noted earlier outside the archive). What breaks
+all its hashes, show by the stream, where it still holds them, or by hashes that were noted outside the archive (`heads.py`). What breaks
 a chain is named by `alignment.py`. Verification changes nothing.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from libs.common.log import Entry
 from services.audit.alignment import Finding, Walk, Wrong, findings, step
-from services.audit.chain import GENESIS, Link
+from services.audit.chain import GENESIS
 from services.audit.reading import FactRow, read
 from services.audit.store import Record, Store
 
 FINDINGS_MAX: Final = 1_000
 PAGE: Final = 256
+NOTHING: Final = MappingProxyType[int, str]({})
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -45,12 +47,12 @@ class Findings(msgspec.Struct):
             self.more += 1
 
 
-async def verify(store: Store, stream: AsyncIterator[list[Entry]] | None = None, anchor: Link | None = None) -> Report:
-    """Checks the whole archive, then `stream` up to its first empty batch or end (as `Log.read` gives it), then `anchor`.
+async def verify(store: Store, stream: AsyncIterator[list[Entry]] | None = None, noted: Mapping[int, str] = NOTHING) -> Report:
+    """Checks the whole archive, also against hashes `noted` by sequence; then `stream` (of `Log.read`) up to its first empty batch or end.
 
     Raises the typed errors of the archive and of the log; a fault of a record is a finding, never an error.
     """
-    report = await asyncio.to_thread(check, store, anchor)
+    report = await asyncio.to_thread(check, store, noted)
     if stream is None:
         return report
     found = Findings(list(report.findings), report.more)
@@ -58,17 +60,19 @@ async def verify(store: Store, stream: AsyncIterator[list[Entry]] | None = None,
     return Report(report.commits, report.head_hash, tuple(found.kept), found.more, streamed)
 
 
-def check(store: Store, anchor: Link | None = None) -> Report:
-    """The archive by itself, and against `anchor`. Blocking."""
+def check(store: Store, noted: Mapping[int, str] = NOTHING) -> Report:
+    """The archive by itself, and against the hashes `noted` by sequence. Blocking."""
     walk, found, last = Walk(), Findings(), None
+    unseen = dict(noted)
     for page in _pages(store):
         for record in page:
             step(walk, record)
-            _check_anchor(record, anchor, found)
+            if record.hash != unseen.pop(record.seq, record.hash):
+                found.add(record.index, record.seq, "changed", "its hash is not the one that was noted: the chain was rewritten up to here")
         _check_facts(page, store.facts_of([record.seq for record in page]), found)
         last = page[-1]
-    if anchor and (last is None or last.index < anchor.index):
-        found.add(anchor.index, anchor.seq, "missing", "the archive ends before this record, whose hash was noted")
+    for seq in sorted(unseen):
+        found.add(seq - 1, seq, "missing", "the archive does not hold this record, whose hash was noted")
     for seq in store.orphans(FINDINGS_MAX):
         found.add(seq - 1, seq, "facts differ", "facts rows without a commit")
     return _report(walk, found, last.hash if last else GENESIS)
@@ -90,11 +94,6 @@ def _pages(store: Store) -> Iterator[list[Record]]:
             page = []
     if page:
         yield page
-
-
-def _check_anchor(record: Record, anchor: Link | None, found: Findings) -> None:
-    if anchor and record.index == anchor.index and record.hash != anchor.hash:
-        found.add(record.index, record.seq, "changed", "its hash is not the one that was noted: the chain was rewritten up to here")
 
 
 def _check_facts(page: Sequence[Record], rows: Sequence[FactRow], found: Findings) -> None:

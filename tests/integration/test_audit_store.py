@@ -1,4 +1,4 @@
-"""The archive on real SQLite files, and on PostgreSQL where MUSTER_TEST_POSTGRES gives a URL of a database that may be emptied."""
+"""The archive on real SQLite files, and on PostgreSQL where there is one: appending, faults, verifying."""
 
 import asyncio
 import os
@@ -6,79 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgpack
 import pytest
-import sqlalchemy as sa
 
-from libs.common.errors import Corrupt, Fenced, Refused, TooNew, Unavailable
+from libs.common.errors import Corrupt, Fenced, Refused, Unavailable
 from libs.common.log import Entry
 from services.audit.chain import Link, extend
 from services.audit.faults import DiskFull
 from services.audit.store import Store
-from services.audit.tables import METADATA
 from services.audit.verify import Report, render, verify
-
-POSTGRES = os.environ.get("MUSTER_TEST_POSTGRES", "")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/audit.db"
-    if not POSTGRES:
-        pytest.skip("MUSTER_TEST_POSTGRES gives no URL")
-    _empty(POSTGRES)
-    return POSTGRES
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    opened = Store(url)
-    opened.migrate()
-    yield opened
-    opened.close()
-
-
-def _empty(url: str) -> None:
-    with _engine(url).begin() as connection:
-        for table in ("commits", "facts", "alembic_version"):
-            connection.execute(sa.text(f"drop table if exists {table}"))
-
-
-def _engine(url: str) -> sa.Engine:
-    return sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
-
-
-def tamper(url: str, *statements: str) -> None:
-    with _engine(url).begin() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement))
-
-
-def entry(seq: int, padding: int = 0) -> Entry:
-    facts = [
-        {"kind": "job.placed", "job_id": f"job-{seq}", "padding": "x" * padding},
-        {"kind": "job.started", "job_id": f"job-{seq}", "node_id": f"n{seq % 2}"},
-    ]
-    return Entry(seq, "facts.scheduler", bytes(msgpack.packb([1, 1, "scheduler", seq, 1, seq * 10, seq - 1, facts])))
-
-
-def entries(first: int, last: int, padding: int = 0) -> list[Entry]:
-    return [entry(seq, padding) for seq in range(first, last + 1)]
-
-
-async def stream(*batches: list[Entry]) -> AsyncIterator[list[Entry]]:
-    for batch in batches:
-        yield batch
-
-
-def wrongs(report: Report) -> list[tuple[int, int, str]]:
-    return [(finding.index, finding.seq, finding.wrong) for finding in report.findings]
-
+from tests.integration.audit_world import entries, entry, noted, stream, tamper, wrongs
 
 # Appending
 
@@ -156,42 +95,6 @@ def test_facts_are_found_by_job_node_kind_and_time(store: Store) -> None:
     assert store.facts(job="job-4", node="n1") == []
 
 
-# Migrations
-
-
-def test_the_migrations_and_the_tables_agree_both_ways(store: Store, url: str) -> None:
-    store.append(entries(1, 2))
-    store.migrate()
-    assert [r.seq for r in store.commits()] == [1, 2]
-    inspector = sa.inspect(_engine(url))
-    for table in METADATA.sorted_tables:
-        assert [c["name"] for c in inspector.get_columns(table.name)] == [c.name for c in table.columns]
-        assert {i["name"] for i in inspector.get_indexes(table.name) if not i.get("duplicates_constraint")} == {
-            i.name for i in table.indexes
-        }
-    store.downgrade()
-    assert set(sa.inspect(_engine(url)).get_table_names()) == {"alembic_version"}
-    store.migrate()
-    assert store.head() is None
-
-
-def test_archives_that_start_together_migrate_one_after_another(url: str) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: Store(url).migrate(), range(4)))
-    assert Store(url).head() is None
-
-
-def test_a_database_of_a_newer_schema_is_refused(store: Store, url: str) -> None:
-    tamper(url, "update alembic_version set version_num = '9999'")
-    with pytest.raises(TooNew, match="revision 9999"):
-        store.migrate()
-
-
-def test_an_archive_that_was_never_migrated_says_so(url: str) -> None:
-    with pytest.raises(Corrupt, match="migrate it first"):
-        Store(url).head()
-
-
 def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
     (tmp_path / "audit.db").write_bytes(b"no database" * 1000)
     with pytest.raises(Corrupt, match="damaged"):
@@ -217,7 +120,7 @@ def test_a_database_without_its_driver_is_refused() -> None:
 APPENDS = """
 import sys
 from services.audit.store import Store
-from tests.integration.test_audit_store import entries
+from tests.integration.audit_world import entries
 store = Store(sys.argv[1])
 at = store.head().seq if store.head() else 0
 while True:
@@ -256,22 +159,6 @@ def _settled(store: Store) -> Link:
     raise AssertionError("the killed archive never came to rest")
 
 
-def test_a_killed_migration_leaves_nothing_half_done(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/audit.db"
-    code = """
-import os, signal, sys
-from alembic import op
-from services.audit.store import Store
-op.create_index = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-Store(sys.argv[1]).migrate()
-"""
-    assert subprocess.run([sys.executable, "-c", code, url], check=False).returncode == -signal.SIGKILL
-    store = Store(url)
-    store.migrate()
-    assert len(store.append(entries(1, 2))) == 2
-    store.close()
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=False).returncode:
@@ -298,7 +185,7 @@ def test_a_full_disk_is_told_stores_nothing_and_is_over_when_there_is_space(tiny
 
 async def test_a_whole_archive_is_proved_with_the_stream_and_an_anchor(store: Store) -> None:
     links = store.append(entries(1, 600))
-    report = await verify(store, stream(entries(200, 400), entries(401, 600), [], entries(900, 901)), links[300])
+    report = await verify(store, stream(entries(200, 400), entries(401, 600), [], entries(900, 901)), noted(links[300]))
     assert report == Report(600, links[-1].hash, (), 0, 401)
     assert "the chain is whole" in render(report)
 
@@ -366,7 +253,7 @@ async def test_a_cut_off_end_shows_by_the_stream_and_by_an_anchor(store: Store, 
     tamper(url, "delete from commits where seq > 7", "delete from facts where seq > 7")
     assert wrongs(await verify(store)) == []
     assert wrongs(await verify(store, stream(entries(1, 9)))) == [(7, 8, "behind")]
-    assert wrongs(await verify(store, anchor=links[8])) == [(8, 9, "missing")]
+    assert wrongs(await verify(store, noted=noted(links[8]))) == [(8, 9, "missing")]
 
 
 async def test_a_rewritten_history_shows_by_the_stream_and_by_an_anchor(url: str, store: Store) -> None:
@@ -374,7 +261,7 @@ async def test_a_rewritten_history_shows_by_the_stream_and_by_an_anchor(url: str
     store.append([*entries(1, 4), entry(5, padding=1), *entries(6, 9)])
     assert wrongs(await verify(store)) == []
     assert wrongs(await verify(store, stream(entries(3, 9)))) == [(4, 5, "stream differs")]
-    assert wrongs(await verify(store, anchor=anchor)) == [(8, 9, "changed")]
+    assert wrongs(await verify(store, noted=noted(anchor))) == [(8, 9, "changed")]
 
 
 async def test_a_missing_record_shows_by_the_stream_too(store: Store, url: str) -> None:

@@ -12,6 +12,7 @@ from libs.common import fold, job_fold, snapshot
 from libs.common.cluster import Cluster
 from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.snapshot_store import BASE_OBJECT, MemorySnapshots
+from services.audit.answers import Answers
 from services.audit.service import Audit
 from services.audit.store import Store
 from tests.integration.gateway_world import World, gateway_world
@@ -20,7 +21,10 @@ from tests.integration.gateway_world import World, gateway_world
 @asynccontextmanager
 async def archived(world: World, stream: MemoryStream, path: Path) -> AsyncIterator[None]:
     """The real audit beside the gateway, on its bus."""
-    audit, stop = Audit(MemoryLog(stream), Store(f"sqlite:///{path / 'audit.db'}"), world.bus, MemorySnapshots()), asyncio.Event()
+    store, stop = Store(f"sqlite:///{path / 'audit.db'}"), asyncio.Event()
+    audit = Audit(MemoryLog(stream), store, MemorySnapshots())
+    await audit.open()
+    await Answers(store, "test", audit.beyond, lambda: None).listen(world.bus)
     running = asyncio.create_task(audit.run(stop))
     while audit.archived < len(stream.entries):
         await asyncio.sleep(0.01)

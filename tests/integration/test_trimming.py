@@ -21,6 +21,7 @@ from libs.common.objects_nats import NatsObjects
 from libs.common.settings import Settings
 from libs.common.snapshot_store import BASE_OBJECT
 from libs.embedded.servers import start_servers
+from services.audit.answers import Answers
 from services.audit.archive import Archive
 from services.audit.service import Audit
 from services.audit.store import Store
@@ -84,7 +85,10 @@ class Trimming:
 
     async def audit_process(self, store: Store, begin: int = 1) -> Audit:
         client = await self.world.client("audit")
-        return Audit(JetStreamLog(client), store, NatsBus(client), NatsObjects(client), begin)
+        audit = Audit(JetStreamLog(client), store, NatsObjects(client), begin)
+        await audit.open()
+        await Answers(store, "test", audit.beyond, lambda: None).listen(NatsBus(client))
+        return audit
 
     async def trimmer(self, keep: int = KEPT) -> Trimmer:
         client = await self.world.client("trimmer")

@@ -164,6 +164,18 @@ def test_many_edits_at_once_never_pass(size: int, data: st.DataObject) -> None:
         assert look(order)
 
 
+@given(SIZES, st.data(), st.sampled_from(["data", "data cut", "subject"]))
+def test_a_history_written_anew_no_longer_has_any_hash_that_was_noted_after_the_edit(size: int, data: st.DataObject, edit: str) -> None:
+    records = archive(size)
+    i = data.draw(st.integers(0, size - 1))
+    noted = {record.seq: record.hash for record in records[i:]}
+    records[i] = EDITS[edit](records[i])
+    entries = [Entry(record.seq, record.subject, record.data) for record in records]
+    forged = [changed(r, hash=x.hash, previous_hash=x.previous_hash) for r, x in zip(records, extend(None, entries), strict=True)]
+    assert look(forged) == []
+    assert all(record.hash != noted.get(record.seq) for record in forged)
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_can_stop_the_reading(data: bytes) -> None:
     assert read(1, data).at_ns >= 0

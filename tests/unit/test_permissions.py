@@ -57,6 +57,15 @@ def test_the_scheduler_makes_streams_and_those_who_make_snapshots_the_bucket_of_
     assert made == {stream: ["scheduler"] for stream in permissions.STREAMS} | {"OTHER": []} | snapshots
 
 
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+def test_audit_alone_makes_and_writes_its_streams_and_nobody_undoes_them(fleet: Fleet) -> None:
+    for stream in permissions.AUDIT_STREAMS:
+        assert speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") == ["audit"]
+        assert [speakers(fleet, f"$JS.API.STREAM.{verb}.{stream}") for verb in ("PURGE", "DELETE", "UPDATE", "MSG.DELETE")] == [[]] * 4
+        assert speakers(fleet, f"$JS.API.CONSUMER.CREATE.{stream}") == ["operator"]
+    assert speakers(fleet, s.AUDIT_EVENTS) == speakers(fleet, s.AUDIT_HEADS) == ["audit"]
+
+
 def test_an_isolated_node_reads_nothing_of_the_log_but_its_own_last_message() -> None:
     allowed = permissions.node("1", ISOLATED).publish
     reads = [each for each in allowed if each.startswith(permissions.API)]

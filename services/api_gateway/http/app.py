@@ -15,6 +15,7 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import (
     access,
     allocations,
+    audit,
     deployments,
     events,
     health,
@@ -43,6 +44,7 @@ ROUTERS = (
     tenants.router,
     keys.router,
     access.router,
+    audit.router,
     health.router,
 )
 

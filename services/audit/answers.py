@@ -1,0 +1,80 @@
+"""What audit answers over the bus: commits that the log no longer holds, which commits spoke of a job, events from a place on, the head.
+
+Each answer is read from the database in a thread; a question about events that are not there yet waits a while for them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from libs.common import subjects
+from libs.common.archive import EVENTS_BYTES, JOB_SEQS_MAX, WAIT_S_MAX, ArchiveAsk, EventsAsk, EventsPage, page
+from libs.common.bus import Bus
+from libs.common.errors import Refused
+from libs.common.log import Entry
+from services.audit.events import Position, parse_position, show_position
+from services.audit.feed import Handful, take
+from services.audit.heads import Head, encode
+from services.audit.store import Store
+
+# Commits looked up for one answer; its bytes are bounded by `libs.common.archive`.
+ASKED_MAX: Final = 256
+EVENTS_MAX: Final = 1_000
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Answers:
+    """`beyond(seq)` returns when the archive holds more than commit `seq`; `head` gives the newest signed head."""
+
+    def __init__(self, store: Store, source: str, beyond: Callable[[int], Awaitable[None]], head: Callable[[], Head | None]) -> None:
+        self.store = store
+        self.source = source
+        self.beyond = beyond
+        self.head = head
+
+    async def listen(self, bus: Bus) -> None:
+        await bus.subscribe(subjects.ask_audit("commits"), self._commits)
+        await bus.subscribe(subjects.ask_audit("job"), self._job)
+        await bus.subscribe(subjects.ask_audit("events"), self._events, concurrent=True)
+        await bus.subscribe(subjects.ask_audit("head"), self._head)
+
+    async def _commits(self, subject: str, data: bytes) -> bytes:
+        ask = msgspec.msgpack.decode(data, type=ArchiveAsk)
+        records = await asyncio.to_thread(self.store.between, ask.after + 1, min(ask.upto, ask.after + ASKED_MAX))
+        return page([Entry(record.seq, record.subject, record.data) for record in records])
+
+    async def _job(self, subject: str, data: bytes) -> bytes:
+        rows = await asyncio.to_thread(self.store.facts, job=data.decode(errors="replace"), limit=JOB_SEQS_MAX)
+        return _encode(list(dict.fromkeys(row.seq for row in rows)))
+
+    async def _events(self, subject: str, data: bytes) -> bytes:
+        ask = msgspec.msgpack.decode(data, type=EventsAsk)
+        try:
+            after = parse_position(ask.after)
+        except Refused as error:
+            return _encode(EventsPage([], "", str(error)))
+        limit, until = min(ask.limit, EVENTS_MAX), asyncio.get_running_loop().time() + min(ask.wait_ms / 1_000, WAIT_S_MAX)
+        found = await self._take(after, limit)
+        while not found.events and (found.upto != after or await self._more(after.seq, until)):
+            after = found.upto
+            found = await self._take(after, limit)
+        return _encode(EventsPage(found.events, show_position(found.upto)))
+
+    async def _take(self, after: Position, limit: int) -> Handful:
+        return await asyncio.to_thread(take, self.store, self.source, after, limit, EVENTS_BYTES)
+
+    async def _more(self, seq: int, until: float) -> bool:
+        """Whether more than commit `seq` is archived before the loop's time is `until`."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self.beyond(seq)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _head(self, subject: str, data: bytes) -> bytes:
+        head = self.head()
+        return encode(head) if head is not None else b""

@@ -1,0 +1,182 @@
+"""The commands over an archive: verify, export, migrate. Each is a process on the archive's own machine; `muster audit` starts it.
+
+Exit codes: 0 done, nothing was changed; 1 not reachable; 2 refused; 3 something was changed, or is no record. Results go to stdout, one
+line for each fault of the world to stderr.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from libs.common import log_jetstream, snapshot_store
+from libs.common.configuration import read
+from libs.common.errors import MusterError, Refused
+from libs.common.log import Entry
+from libs.common.objects_nats import NatsObjects
+from libs.common.settings import Settings
+from services.audit import heads
+from services.audit.events import BEGINNING, Position, parse_position, source_of
+from services.audit.export import FORMATS, SEQ_MAX, Span, lines
+from services.audit.store import Store
+from services.audit.verify import render, verify
+
+# A verifier at a terminal does not wait as long for the log as a service does.
+CONNECT_S: Final = 3.0
+CHANGED: Final = 3
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Runs one command; its exit code."""
+    logging.basicConfig(handlers=[logging.NullHandler()])  # what the client says of its attempts is no news beside our line
+    asked = _parser().parse_args(arguments)
+    try:
+        code: int = asked.run(read(), asked)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except MusterError as error:
+        print(f"audit {asked.verb}: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m services.audit")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verifier = verbs.add_parser("verify")
+    verifier.add_argument("--head", default="")
+    verifier.add_argument("--key", default="")
+    verifier.set_defaults(run=lambda settings, asked: asyncio.run(_verify(settings, asked.head, asked.key)))
+    exporter = verbs.add_parser("export")
+    for name in ("since", "until", "after", "output"):
+        exporter.add_argument(f"--{name}", default="")
+    exporter.add_argument("--format", choices=FORMATS, default=FORMATS[0])
+    exporter.set_defaults(run=_export)
+    migrator = verbs.add_parser("migrate")
+    migrator.add_argument("--to", default="head")
+    migrator.add_argument("--yes", action="store_true")
+    migrator.set_defaults(run=_migrate)
+    return parser
+
+
+async def _verify(settings: Settings, head_file: str, key: str) -> int:
+    """With MUSTER_NKEY_SEED_FILE or an open server also against the log; with a file of heads against those."""
+    if key and not head_file:
+        raise Refused("--key says whose heads count: give them with --head FILE")
+    kept, bad = _kept_heads(Path(head_file), key) if head_file else ({}, [])
+    store = Store(settings.audit_database, read_only=True)
+    store.head()  # what is no archive is said at once
+    report = await verify(store, await _stream(settings), kept)
+    for line in bad:
+        print(line)
+    print(render(report))
+    return CHANGED if report.findings or bad else 0
+
+
+async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
+    try:
+        client = await log_jetstream.connect(settings.servers, "audit-verify", settings.nkey_seed, within_s=CONNECT_S)
+        log = log_jetstream.JetStreamLog(client)
+        await log.bounds()
+        base = await snapshot_store.load(NatsObjects(client), snapshot_store.BASE_OBJECT)
+        return log.read(base.seq if base is not None else 0)
+    except MusterError as error:
+        print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
+        return None
+
+
+def _kept_heads(path: Path, key: str) -> tuple[dict[int, str], list[str]]:
+    """Hash by sequence of the heads that count, and a line for each that does not. Raises Refused, Corrupt."""
+    kept: dict[int, str] = {}
+    bad: list[str] = []
+    signers: dict[str, int] = {}
+    for number, head in enumerate(_heads(path), start=1):
+        why = heads.problem(head, key)
+        if not why and kept.setdefault(head.sequence, head.hash) != head.hash:
+            why = "another head of the same commit has another hash: two histories were signed"
+        if why:
+            bad.append(f"head {number} ({path}), sequence {head.sequence}: {why}")
+        else:
+            signers[head.key] = signers.get(head.key, 0) + 1
+    if not kept and not bad:
+        raise Refused(f"{path} holds no head: give a file with lines of `muster audit head`")
+    for signer, count in signers.items():
+        known = "" if key else "; is that the audit's key? --key holds them to the one that you know"
+        print(f"audit verify: {count} heads signed by {signer}{known}", file=sys.stderr)
+    return kept, bad
+
+
+def _heads(path: Path) -> Iterator[heads.Head]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file):
+                if number >= heads.HEADS_MAX:
+                    raise Refused(f"{path} holds over {heads.HEADS_MAX} heads: give fewer, the newest say the most")
+                if line.strip():
+                    yield heads.decode(line)
+    except OSError as error:
+        raise Refused(f"the heads in {path} cannot be read ({error.strerror})") from error
+
+
+def _export(settings: Settings, asked: argparse.Namespace) -> int:
+    span = _span(asked.since, asked.until, asked.after, datetime.now(UTC))
+    store = Store(settings.audit_database, read_only=True)
+    store.head()
+    with _output(asked.output) as file:
+        for piece in lines(store, span, source_of(settings.cluster_id), asked.format):
+            file.write(piece)
+    return 0
+
+
+def _output(name: str) -> BinaryIO:
+    """A new file, or stdout. What an earlier run wrote is never overwritten."""
+    if not name:
+        return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    try:
+        return Path(name).open("xb")
+    except OSError as error:
+        raise Refused(f"--output {name}: {error.strerror}; go on behind an earlier export with --after ID into a new file") from error
+
+
+def _span(since: str, until: str, after: str, now: datetime) -> Span:
+    """Whole numbers are sequences, both ends belong to it; everything else is a time. Raises Refused."""
+    behind, until_seq, since_ns, until_ns = parse_position(after), SEQ_MAX, 0, SEQ_MAX
+    if since.isascii() and since.isdigit():
+        behind = max(behind, Position(int(since) - 1) if int(since) else BEGINNING)
+    elif since:
+        since_ns = _instant_ns("--since", since, now)
+    if until.isascii() and until.isdigit():
+        until_seq = int(until)
+    elif until:
+        until_ns = _instant_ns("--until", until, now)
+    return Span(behind, until_seq, since_ns, until_ns)
+
+
+def _instant_ns(name: str, text: str, now: datetime) -> int:
+    """RFC 3339 (without a zone it is UTC), or how long ago: 90s, 10m, 12h, 7d."""
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    try:
+        if text[-1] in units and text[:-1].isascii() and text[:-1].isdigit():
+            moment = now - timedelta(**{units[text[-1]]: int(text[:-1])})
+        else:
+            moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        expected = "write a sequence, RFC 3339 (2026-01-31T12:00:00Z) or how long ago (12h)"
+        raise Refused(f"{name} {text!r} is neither a sequence nor a time: {expected}") from error
+    moment = moment.replace(tzinfo=moment.tzinfo or UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
+
+
+def _migrate(settings: Settings, asked: argparse.Namespace) -> int:
+    if asked.to == "base" and not asked.yes:
+        raise Refused("--to base drops the archive, every commit of it: give --yes too if that is meant")
+    before, after = Store(settings.audit_database).migrate_to(asked.to)
+    print(f"the archive's schema is revision {after or 'none'}" + (f", it was {before or 'none'}" if after != before else ""))
+    return 0

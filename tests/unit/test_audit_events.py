@@ -1,0 +1,134 @@
+"""Events of archived commits: CloudEvents 1.0, one for each fact and each access entry, whatever a commit holds."""
+
+import json
+from typing import Any
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.common.access_entry import AccessEntry, encode, pack
+from libs.common.errors import Refused
+from services.audit.chain import GENESIS, link
+from services.audit.events import BEGINNING, DEPTH_MAX, EVENT_BYTES_MAX, Position, events, parse_position, show_position, source_of
+from services.audit.events import encode as encode_event
+from services.audit.reading import read
+from services.audit.store import Record
+
+AT_NS = 1_700_000_000_123_456_789
+
+
+def record(data: bytes, seq: int = 7) -> Record:
+    hash_ = link(seq, "facts.scheduler", data, seq - 1, GENESIS)
+    return Record(seq - 1, seq, "facts.scheduler", data, read(seq, data).at_ns, hash_, GENESIS)
+
+
+def commit(*facts: object, at_ns: int = AT_NS) -> Record:
+    return record(bytes(msgpack.packb([1, 1, "facts.scheduler", 1, 1, at_ns, 0, list(facts)])))
+
+
+def shown(stored: Record) -> list[dict[str, Any]]:
+    return [json.loads(encode_event(event)) for _, event in events(stored, "c1")]
+
+
+def access(number: int) -> AccessEntry:
+    return AccessEntry(AT_NS - number, f"req-{number}", "k1", "t1", "ann", "GET", "/v1/jobs/{ref}", ("j1",), 403, "no role", "10.0.0.9")
+
+
+def test_a_fact_is_one_event_with_the_attributes_of_the_specification_and_its_place_in_the_chain() -> None:
+    stored = commit({"kind": "job.placed", "job_id": "j1", "port": 29500})
+    assert shown(stored) == [
+        {
+            "specversion": "1.0",
+            "id": "7-0",
+            "source": "c1",
+            "type": "io.muster.job.placed",
+            "subject": "j1",
+            "time": "2023-11-14T22:13:20.123456Z",
+            "datacontenttype": "application/json",
+            "sequence": "00000000000000000007",
+            "chainhash": stored.hash,
+            "writer": "facts.scheduler",
+            "data": {"kind": "job.placed", "job_id": "j1", "port": 29500},
+        }
+    ]
+
+
+def test_a_batch_of_access_records_is_one_event_for_each_entry() -> None:
+    batch = {"kind": "access.recorded", "entries": pack([encode(access(0)), encode(access(1))]), "count": 2}
+    found = shown(commit({"kind": "job.queued", "job_id": "j1"}, batch))
+    assert [each["id"] for each in found] == ["7-0", "7-1-0", "7-1-1"]
+    assert [each["type"] for each in found[1:]] == ["io.muster.access.recorded"] * 2
+    assert found[2]["data"] == json.loads(msgspec.json.encode(msgspec.structs.asdict(access(1))))
+    assert found[2]["time"] == "2023-11-14T22:13:20.123456Z"
+
+
+def test_that_access_records_were_dropped_is_an_event_of_its_own_behind_those_that_were_kept() -> None:
+    found = shown(commit({"kind": "access.recorded", "entries": pack([encode(access(0))]), "count": 1, "dropped": 3}))
+    assert [(each["id"], each["data"].get("dropped")) for each in found] == [("7-0-0", None), ("7-0", 3)]
+    assert "entries" not in found[1]["data"]
+
+
+def test_a_batch_that_cannot_be_read_is_shown_as_it_is() -> None:
+    assert [each["data"]["entries"] for each in shown(commit({"kind": "access.recorded", "entries": b"no"}))] == ["bm8="]
+    assert shown(commit({"kind": "access.recorded", "entries": "text"}))[0]["data"]["entries"] == "text"
+
+
+def test_a_commit_that_cannot_be_read_is_one_event_with_its_bytes() -> None:
+    (found,) = shown(record(b"\xff\x00"))
+    assert (found["id"], found["type"], found["data"]) == ("7-0", "io.muster.commit.unreadable", {"commit": "/wA="})
+    assert "time" not in found and "subject" not in found
+
+
+def test_a_commit_without_facts_has_no_events() -> None:
+    assert shown(commit()) == []
+
+
+def test_what_json_does_not_know_is_told_in_what_it_knows() -> None:
+    odd: dict[object, object] = {"kind": "of.tomorrow", "bytes": b"\x00", 3: {b"k": [1.5, None]}, "big": 1 << 63}
+    assert shown(commit(odd))[0]["data"] == {"kind": "of.tomorrow", "bytes": "AA==", "3": {"b'k'": [1.5, None]}, "big": 1 << 63}
+
+
+def test_what_is_nested_too_deep_is_left_out() -> None:
+    deep: object = 1
+    for _ in range(DEPTH_MAX + 200):
+        deep = [deep]
+    assert "(deeper)" in json.dumps(shown(commit({"kind": "a.b", "deep": deep})))
+
+
+def test_an_event_that_no_message_can_hold_says_so() -> None:
+    stored = commit({"kind": "a.b", "job_id": "j1", "text": "x" * EVENT_BYTES_MAX})
+    (found,) = [encode_event(event) for _, event in events(stored, "c1")]
+    assert len(found) < 1_000
+    assert "the archive has them" in json.loads(found)["data"]["left_out"]
+
+
+@given(st.binary(max_size=300) | st.builds(lambda facts: msgpack.packb([1, 1, "w", 1, 1, 5, 0, facts]), st.lists(st.just({"kind": "a.b"}))))
+def test_no_bytes_can_stop_the_events_and_the_same_bytes_give_the_same(data: bytes) -> None:
+    assert shown(record(data)) == shown(record(data))
+
+
+places = st.lists(st.integers(0, 99), min_size=1, max_size=3).map(lambda numbers: Position(*numbers))
+
+
+@given(places)
+def test_a_place_is_read_as_it_was_written(place: Position) -> None:
+    assert parse_position(show_position(place)) == place
+
+
+def test_places_are_in_the_order_of_the_log_and_a_whole_is_behind_its_parts() -> None:
+    texts = ["", "1-0", "1-1-0", "1-1-1", "1-1", "1", "2-0", "10-0"]
+    places = [parse_position(text) for text in texts]
+    assert places == sorted(places) and places[0] == BEGINNING
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "-1", "1-2-3-4", "1.0", "9" * 20])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="is no event's id"):
+        parse_position(text)
+
+
+def test_a_source_is_a_uri_reference_whatever_the_cluster_is_called() -> None:
+    assert (source_of("prod-1"), source_of("a b/c"), source_of("")) == ("prod-1", "a%20b%2Fc", "muster")
