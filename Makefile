@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check fix sim chaos bench docs
+.PHONY: help up down clean test check fix sim chaos bench docs e2e
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "muster needs $(PYTHON) 3.11 or newer: install it (Debian, Ubuntu: apt install python3 python3-venv)"; exit 1; }
@@ -44,6 +44,9 @@ sim: $(STAMP) ## simulate: N=5000 seeds, or one SEED=7 with its last facts
 
 chaos: $(STAMP) ## kill every process in turn under real jobs (JOBS=500 KILLS=49 SEED=1)
 	@$(BIN)/python -m tests.chaos $(if $(JOBS),--jobs $(JOBS)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+
+e2e: $(STAMP) ## the black-box suite against docker compose, or against processes where no engine answers
+	@$(BIN)/python -m tests.e2e
 
 bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
 	@QUICK=$(QUICK) $(BIN)/python -m bench.$(NAME)

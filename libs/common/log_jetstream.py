@@ -24,6 +24,7 @@ from libs.common import subjects
 from libs.common.cancellation import heed
 from libs.common.errors import Corrupt, Trimmed, Unavailable
 from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent, message_id, settled_bounds
+from libs.common.settings import Settings
 
 APPEND_TIMEOUT_S: Final = 2.0
 ASK_TIMEOUT_S: Final = 2.0
@@ -48,7 +49,8 @@ logger = logging.getLogger(__name__)
 async def connect(
     servers: Sequence[str], name: str, seed: bytes | None = None, tls: ssl.SSLContext | None = None, within_s: float = CONNECT_TIMEOUT_S
 ) -> Client:
-    """A connection that never gives up. `seed` is the process's nkey; `name` shows in the server's own lists.
+    """A connection that never gives up. `seed` is the process's nkey; `name` shows in the server's own lists. With `tls` nothing is said in
+    clear, not even the server's greeting.
 
     Raises Unavailable when no server answers within `within_s`.
     """
@@ -56,7 +58,7 @@ async def connect(
     async def on_error(error: Exception) -> None:
         logger.warning("nats: %s", error)
 
-    options: dict[str, Any] = {"tls": tls} if tls is not None else {}
+    options: dict[str, Any] = {"tls": tls, "tls_handshake_first": True} if tls is not None else {}
     if seed is not None:
         options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
     try:
@@ -76,6 +78,12 @@ async def connect(
         )
     except (NatsError, OSError, TimeoutError) as error:
         raise Unavailable(f"no NATS server answers at {', '.join(servers)} ({error}): is it up?") from error
+
+
+async def connect_as(settings: Settings, name: str, seed: bytes | None = None) -> Client:
+    """`connect` as the settings say; `seed` is another identity's than the process's own."""
+    within_s = settings.log_connect_ms / 1_000
+    return await connect(settings.servers, name, seed or settings.nkey_seed, settings.nats_tls, within_s)
 
 
 def stream_config(replicas: int, max_bytes: int) -> StreamConfig:

@@ -1,5 +1,5 @@
-"""The nats-server's configuration: loopback only, every acknowledged message on disk, one user per process with the
-lists of `permissions.py`, and no way in without an nkey.
+"""The nats-server's configuration: every acknowledged message on disk, one user per process with the lists of
+`permissions.py`, and no way in without an nkey. Loopback only, unless its addresses are given; then with TLS.
 
 Pure: text out. The file is JSON, which the server reads as its own format. `sync_interval: always` is not negotiable:
 with the default a power cut loses acknowledged facts.
@@ -18,40 +18,57 @@ from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
 LOOPBACK: Final = "127.0.0.1"
 # Room beside the log for buckets and snapshots.
 BESIDE_LOG_BYTES: Final = 8 << 30
+# A handshake between servers that share a busy machine.
+TLS_S: Final = 5
 
 Block = dict[str, object]
 
 
 class Peers(msgspec.Struct, frozen=True):
-    """The route ports of a cluster on this machine, one each server, and the password between them."""
+    """Where the servers of a cluster find each other ("host:port"), one each server, and the password between them."""
 
-    ports: tuple[int, ...]
+    addresses: tuple[str, ...]
     password: str
 
 
+class Tls(msgspec.Struct, frozen=True):
+    """Files of one server: its certificate and key, for clients and other servers alike, and the authority of both."""
+
+    certificate: str
+    key: str
+    authority: str
+
+
 class Server(msgspec.Struct, frozen=True):
-    """One server. `peers` None is a server alone."""
+    """One server. `peers` None is a server alone; `route_address` is its own among theirs. `monitor_port` answers /healthz on loopback."""
 
     name: str
     port: int
     store: str
     log_bytes: int
     peers: Peers | None = None
-    route_port: int = 0
+    route_address: str = ""
+    host: str = LOOPBACK
+    tls: Tls | None = None
+    monitor_port: int = 0
 
 
 def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
     """The file's text; it may hold the routes' password, so it belongs into a file of mode 0600."""
     config: Block = {
         "server_name": server.name,
-        "host": LOOPBACK,
+        "host": server.host,
         "port": server.port,
         "max_payload": MESSAGE_BYTES_MAX,
         "jetstream": {"store_dir": server.store, "sync_interval": "always", "max_file": server.log_bytes + BESIDE_LOG_BYTES},
         "accounts": accounts(fleet, public_keys),
     }
     if server.peers is not None:
-        config["cluster"] = _cluster(server.route_port, server.peers)
+        config["cluster"] = _cluster(server, server.peers)
+    if server.tls is not None:
+        config["tls"] = _tls(server.tls) | {"handshake_first": True}
+    if server.monitor_port:
+        config["http"] = f"{LOOPBACK}:{server.monitor_port}"
     return json.dumps(config, indent=1)
 
 
@@ -93,8 +110,17 @@ def _user(public_key: str, allowed: Allowed) -> Block:
     return {"nkey": public_key, "permissions": lists}
 
 
-def _cluster(port: int, peers: Peers) -> Block:
-    """Routes carry everything of every account: they need a password even on loopback."""
-    routes = [f"nats://route:{peers.password}@{LOOPBACK}:{each}" for each in peers.ports if each != port]
+def _cluster(server: Server, peers: Peers) -> Block:
+    """Routes carry everything of every account: they need a password even on loopback, and certificates of both sides elsewhere.
+
+    Clients know all servers by name, as their certificates do; they are told no addresses.
+    """
+    routes = [f"nats://route:{peers.password}@{each}" for each in peers.addresses if each != server.route_address]
     authorization: Block = {"user": "route", "password": peers.password}
-    return {"name": "muster", "listen": f"{LOOPBACK}:{port}", "authorization": authorization, "routes": routes}
+    listen = f"{server.host}:{server.route_address.rpartition(':')[2]}"
+    found: Block = {"name": "muster", "listen": listen, "no_advertise": True, "authorization": authorization, "routes": routes}
+    return found if server.tls is None else found | {"tls": _tls(server.tls) | {"verify": True, "timeout": TLS_S}}
+
+
+def _tls(tls: Tls) -> Block:
+    return {"cert_file": tls.certificate, "key_file": tls.key, "ca_file": tls.authority}

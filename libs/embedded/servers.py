@@ -113,12 +113,13 @@ def start_servers(state: Path, count: int = 1, fleet: Fleet | None = None, log_b
     """
     ports = free_ports(2 * count)
     ports, route_ports = ports[:count], ports[count:]
-    peers = nats_config.Peers(tuple(route_ports), secrets.token_hex(16)) if count > 1 else None
+    addresses = [f"{LOOPBACK}:{port}" for port in route_ports]
+    peers = nats_config.Peers(tuple(addresses), secrets.token_hex(16)) if count > 1 else None
     started = Servers([f"nats://{LOOPBACK}:{port}" for port in ports], state / "keys", [])
     for index, port in enumerate(ports):
         name = f"nats-{index + 1}"
         store = str(state.resolve() / name)
-        config = nats_config.Server(name, port, store, log_bytes, peers, route_ports[index])
+        config = nats_config.Server(name, port, store, log_bytes, peers, addresses[index])
         path = write_config(state, config, fleet or Fleet())
         with (state / f"{name}.log").open("ab") as log:
             command = [binary(), "-c", str(path)]

@@ -13,7 +13,7 @@ from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.errors import Unavailable
 from libs.common.kv_nats import KvOutputs
-from libs.common.log_jetstream import JetStreamLog, connect
+from libs.common.log_jetstream import JetStreamLog
 from libs.common.objects_nats import NatsObjects, filled_part
 from libs.common.settings import Settings
 from services.api_gateway.gateway import Gateway
@@ -22,9 +22,7 @@ from services.api_gateway.http.app import create_app
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Serve until `stop`. Raises what ends a gateway (see `gateway.py`)."""
-    client = await before(
-        stop, connect(settings.servers, f"gateway-{settings.instance}", settings.nkey_seed, within_s=settings.log_connect_ms / 1_000)
-    )
+    client = await before(stop, connect_as(settings, f"gateway-{settings.instance}"))
     gateway = Gateway(
         JetStreamLog(client),
         NatsBus(client),

@@ -34,9 +34,7 @@ logger = logging.getLogger(__name__)
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it: that on a connection of the trimmer's."""
-    client = await before(
-        stop, log_jetstream.connect(settings.servers, "audit", settings.nkey_seed, within_s=settings.log_connect_ms / 1_000)
-    )
+    client = await before(stop, log_jetstream.connect_as(settings, "audit"))
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
     audit = Audit(log_jetstream.JetStreamLog(client), store, NatsObjects(client), settings.audit_begin)
     await audit.open()
@@ -51,9 +49,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     await Answers(store, source, audit.beyond, lambda: notary.head if notary is not None else None).listen(NatsBus(client))
     other = None
     if settings.trimmer_seed_file:
-        other = await before(
-            stop, log_jetstream.connect(settings.servers, "trimmer", settings.trimmer_seed, within_s=settings.log_connect_ms / 1_000)
-        )
+        other = await before(stop, log_jetstream.connect_as(settings, "trimmer", settings.trimmer_seed))
         log, objects = log_jetstream.JetStreamLog(other), NatsObjects(other, replicas)
         trimmer = Trimmer(log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings))
         beside.append(partial(trimmer.run, settings.trim_every_s))

@@ -12,7 +12,7 @@ from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.errors import Refused, Unavailable
 from libs.common.kv_nats import KvOutputs
-from libs.common.log_jetstream import JetStreamLog, connect
+from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
 from services.node_agent.drivers.simulated import SimulatedDriver
@@ -52,10 +52,9 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 async def _serve(settings: Settings, stop: asyncio.Event, machine: Machine, peers: Peers | None) -> None:
     """The log is waited for as long as the peers keep this node's lease alive."""
-    name, within_s = f"node-{settings.node_id}", settings.log_connect_ms / 1_000
     while True:
         try:
-            client = await before(stop, connect(settings.servers, name, settings.nkey_seed, within_s=within_s))
+            client = await before(stop, connect_as(settings, f"node-{settings.node_id}"))
             break
         except Unavailable:
             if stop.is_set() or peers is None or not peers.holds_lease():

@@ -14,9 +14,7 @@ from services.quota.service import Quota
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Follow the log, admit and charge."""
-    client = await before(
-        stop, log_jetstream.connect(settings.servers, "quota", settings.nkey_seed, within_s=settings.log_connect_ms / 1_000)
-    )
+    client = await before(stop, log_jetstream.connect_as(settings, "quota"))
     log, bus = log_jetstream.JetStreamLog(client), NatsBus(client)
     await Quota(log, bus, SystemClock(), settings, NatsObjects(client)).run(stop)
     await client.close()

@@ -15,9 +15,7 @@ from services.scheduler.service import Scheduler
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Make what the cluster needs (stream, buckets), then schedule."""
-    client = await before(
-        stop, log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed, within_s=settings.log_connect_ms / 1_000)
-    )
+    client = await before(stop, log_jetstream.connect_as(settings, "scheduler"))
     await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
     await before(stop, create_buckets(client, settings.stream_replicas))
     log = log_jetstream.JetStreamLog(client)

@@ -101,7 +101,7 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
 async def main(job_id: JobId, at: int) -> bytes:
     """The child's whole work."""
     settings = read()
-    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed)
+    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed, settings.nats_tls)
     try:
         state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), at)
         return msgspec.json.encode(explain(state, job_id))

@@ -1,0 +1,64 @@
+"""Which containers the cluster has, and which of the authority's files each is given: nothing that is another's. Pure.
+
+deploy/docker-compose.yml has the same names; tests/unit/test_compose_file.py holds the two together.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.embedded import permissions
+from libs.embedded.permissions import Fleet
+
+AUTHORITY: Final = "authority"
+SERVERS: Final = ("nats-1", "nats-2", "nats-3")
+POSTGRES: Final = "postgres"
+CLI: Final = "cli"
+FLEET: Final = Fleet(nodes=("node-1", "node-2", "node-3", "node-4"), gateways=("a", "b"))
+CLIENT_PORT: Final = 4222
+ROUTE_PORT: Final = 6222
+MONITOR_PORT: Final = 8222
+GATEWAY_URL: Final = "http://gateway:8080"
+# The user of the image, and PostgreSQL's in its own.
+MUSTER_UID: Final = 10_001
+POSTGRES_UID: Final = 999
+# Where a container sees its volume, and where in it that lies which it was given.
+STATE: Final = "/state"
+IDENTITY: Final = "identity"
+
+AUTHORITY_FILE: Final = "authority.pem"
+API_KEYS: Final = "api_keys"
+PASSWORD: Final = "password"
+PGPASS: Final = "pgpass"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """One container's volume: files in its `identity` folder, by the name that each has there -> the name in the authority's folder."""
+
+    container: str
+    files: dict[str, str]
+    uid: int = MUSTER_UID
+
+
+def given() -> list[Given]:
+    """Every container that is given something, by name."""
+    found = [Given(name, _served(name)) for name in SERVERS]
+    found.append(Given(POSTGRES, _served(POSTGRES) | {PASSWORD: PASSWORD}, POSTGRES_UID))
+    found += [Given(f"scheduler-{which}", _client("scheduler")) for which in "ab"]
+    found.append(Given("quota", _client("quota")))
+    found.append(Given("audit", _client(permissions.AUDIT) | {"trimmer.seed": _seed(permissions.TRIMMER), PGPASS: PGPASS}))
+    found += [Given(name, _client(name) | {API_KEYS: f"keys/{API_KEYS}"}) for name in map(permissions.gateway_name, FLEET.gateways)]
+    found += [Given(node_id, _client(permissions.node_name(node_id))) for node_id in FLEET.nodes]
+    return found
+
+
+def _served(name: str) -> dict[str, str]:
+    return {AUTHORITY_FILE: AUTHORITY_FILE, "server.pem": f"{name}.pem", "server.key": f"{name}.key"}
+
+
+def _client(process: str) -> dict[str, str]:
+    return {AUTHORITY_FILE: AUTHORITY_FILE, "nkey.seed": _seed(process)}
+
+
+def _seed(process: str) -> str:
+    return f"keys/{process}.seed"

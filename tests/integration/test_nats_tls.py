@@ -1,0 +1,101 @@
+"""Three real servers as the containers have them, here on loopback: TLS to clients and among themselves, from the first byte."""
+
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from libs.common import log_jetstream
+from libs.common.errors import Refused, Unavailable
+from libs.common.settings import Settings
+from libs.compose import certificates
+from libs.embedded import nats_config, permissions, servers
+from libs.embedded.living import die_with_parent
+from libs.embedded.permissions import Fleet
+
+COUNT = 3
+WITHIN_S = 20.0
+
+
+class Cluster:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        certificates.authority(folder, "authority")
+        ports = servers.free_ports(2 * COUNT)
+        self.urls = [f"nats://localhost:{port}" for port in ports[:COUNT]]
+        self.routes = ports[COUNT:]
+        peers = nats_config.Peers(tuple(f"localhost:{port}" for port in self.routes), "p" * 32)
+        self.running = [self._start(f"nats-{index}", ports[index], peers, index) for index in range(COUNT)]
+
+    def _start(self, name: str, port: int, peers: nats_config.Peers, index: int) -> "subprocess.Popen[bytes]":
+        certificates.server(self.folder, name, "authority", [name, "localhost"])
+        tls = nats_config.Tls(str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key"), str(self.folder / "authority.pem"))
+        server = nats_config.Server(name, port, str(self.folder / name), 1 << 28, peers, peers.addresses[index], tls=tls, monitor_port=0)
+        config = servers.write_config(self.folder, server, Fleet())
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen([servers.binary(), "-c", str(config)], stdout=log, stderr=log, preexec_fn=die_with_parent())
+
+    def settings(self, authority: str = "authority.pem") -> Settings:
+        seed = self.folder / "keys" / f"{permissions.s.SCHEDULER_KIND}.seed"
+        return Settings(nats=",".join(self.urls), nkey_seed_file=str(seed), nats_ca_file=str(self.folder / authority) if authority else "")
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("tls"))
+    yield found
+    found.stop()
+
+
+async def stored(settings: Settings, within_s: float = WITHIN_S) -> int:
+    """How many servers keep the log that this client has made."""
+    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed, settings.nats_tls, within_s)
+    try:
+        await log_jetstream.create_stream(client, COUNT, 1 << 20)
+        return int((await client.jetstream().stream_info("FACTS")).config.num_replicas or 0)
+    finally:
+        await client.close()
+
+
+async def test_a_client_that_knows_the_authority_has_its_log_on_three_servers(cluster: Cluster) -> None:
+    assert await stored(cluster.settings()) == COUNT
+
+
+async def test_a_client_without_tls_is_told_nothing(cluster: Cluster) -> None:
+    with pytest.raises(Unavailable):
+        await stored(cluster.settings(authority=""), 1.0)
+    with socket.create_connection(("localhost", int(cluster.urls[0].rpartition(":")[2])), 1.0) as connection:
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+
+
+async def test_a_client_of_another_authority_does_not_speak(cluster: Cluster) -> None:
+    certificates.authority(cluster.folder, "other")
+    with pytest.raises(Unavailable):
+        await stored(cluster.settings(authority="other.pem"), 1.0)
+
+
+def test_a_route_asks_for_a_certificate_of_the_authority(cluster: Cluster) -> None:
+    with socket.create_connection(("127.0.0.1", cluster.routes[0]), 2.0) as plain:
+        context = ssl.create_default_context(cafile=cluster.folder / "authority.pem")
+        with pytest.raises((ssl.SSLError, ConnectionError)), context.wrap_socket(plain, server_hostname="localhost") as wrapped:
+            wrapped.sendall(b"PING\r\n")
+            while wrapped.recv(4096):  # TLS 1.3 says what it misses behind its own last word
+                pass
+            raise ConnectionResetError
+
+
+def test_a_bad_authority_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    for path in (tmp_path / "empty.pem", tmp_path / "missing.pem"):
+        with pytest.raises(Refused, match="MUSTER_NATS_CA_FILE"):
+            assert Settings(nats_ca_file=str(path)).nats_tls

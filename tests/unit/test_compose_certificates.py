@@ -1,0 +1,72 @@
+"""Certificates of a cluster's own authority, as OpenSSL (through `ssl`) judges them in a real handshake."""
+
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+
+from libs.compose import certificates
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    certificates.authority(tmp_path, "authority")
+    certificates.server(tmp_path, "nats-1", "authority", ["nats-1", "localhost"])
+    return tmp_path
+
+
+def shake(folder: Path, trusted: Path, host: str) -> str:
+    """What is wrong with the server `nats-1` for a client that trusts `trusted` and calls it `host`; empty when nothing is."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificates.certificate_file(folder, "nats-1"), certificates.key_file(folder, "nats-1"))
+    ours, theirs = socket.socketpair()
+    answering = threading.Thread(target=_answer, args=(server, theirs))
+    answering.start()
+    try:
+        context = ssl.create_default_context(cafile=trusted)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        with context.wrap_socket(ours, server_hostname=host):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    finally:
+        ours.close()
+        answering.join()
+
+
+def _answer(context: ssl.SSLContext, connection: socket.socket) -> None:
+    try:
+        context.wrap_socket(connection, server_side=True).close()
+    except (ssl.SSLError, OSError):
+        connection.close()
+
+
+def test_a_server_is_believed_under_its_names(folder: Path) -> None:
+    trusted = certificates.certificate_file(folder, "authority")
+    assert [shake(folder, trusted, host) for host in ("nats-1", "localhost")] == ["", ""]
+
+
+def test_a_server_is_not_believed_under_another_name(folder: Path) -> None:
+    assert "nats-2" in shake(folder, certificates.certificate_file(folder, "authority"), "nats-2")
+
+
+def test_another_authority_of_the_same_name_is_not_believed(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    certificates.authority(other, "authority")
+    assert shake(folder, certificates.certificate_file(other, "authority"), "nats-1") != ""
+
+
+def test_what_is_made_is_kept_and_is_its_owners_alone(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    certificates.authority(folder, "authority")
+    certificates.server(folder, "nats-1", "authority", ["nats-1", "localhost"])
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_a_run_that_was_cut_short_before_the_key_begins_anew(folder: Path) -> None:
+    certificates.key_file(folder, "nats-1").unlink()
+    certificates.server(folder, "nats-1", "authority", ["nats-1", "localhost"])
+    assert shake(folder, certificates.certificate_file(folder, "authority"), "nats-1") == ""

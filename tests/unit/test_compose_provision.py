@@ -1,0 +1,132 @@
+"""What the `init` container fills the volumes with, and that deploy/docker-compose.yml agrees with it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from libs.common.errors import Refused
+from libs.compose import containers as c
+from libs.compose.provision import provision
+from libs.embedded import identity
+from tests.tidy import ROOT
+
+COMPOSE = ROOT / "deploy" / "docker-compose.yml"
+VOLUMES = (c.AUTHORITY, c.CLI, *(each.container for each in c.given()))
+
+
+@pytest.fixture
+def owners(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Who was given what: only root may give a file away."""
+    found: dict[str, int] = {}
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid: found.__setitem__(str(path), uid))
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path, owners: dict[str, int]) -> Path:
+    for name in VOLUMES:
+        (tmp_path / name).mkdir()
+    assert provision(tmp_path)
+    return tmp_path
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_a_second_run_makes_nothing_new(root: Path) -> None:
+    before = contents(root)
+    assert not provision(root)
+    assert contents(root) == before
+
+
+def test_no_two_clusters_share_a_secret(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for name in VOLUMES:
+        (other / name).mkdir(parents=True)
+    provision(other)
+    kept, others = contents(root / c.AUTHORITY), contents(other / c.AUTHORITY)
+    assert [name for name in kept if kept[name] == others[name]] == []
+
+
+def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
+    seeds = {path.read_text().strip(): path.stem for path in (root / c.AUTHORITY / "keys").glob("*.seed")}
+    holds = {
+        name: sorted(seeds[seed] for path in (root / name).rglob("*") if path.is_file() and (seed := path.read_text().strip()) in seeds)
+        for name in VOLUMES
+        if name != c.AUTHORITY
+    }
+    assert {name: found for name, found in holds.items() if found} == {
+        "scheduler-a": ["scheduler"],
+        "scheduler-b": ["scheduler"],
+        "quota": ["quota"],
+        "audit": ["audit", "trimmer"],
+        **{f"gateway-{which}": [f"gateway-{which}"] for which in "ab"},
+        **{f"node-{number}": [f"node-node-{number}"] for number in range(1, 5)},
+    }
+
+
+def test_no_container_holds_the_authoritys_key(root: Path) -> None:
+    secret = (root / c.AUTHORITY / "authority.key").read_bytes()
+    assert [name for name, data in contents(root).items() if data == secret] == [f"{c.AUTHORITY}/authority.key"]
+
+
+def test_the_administrators_key_is_what_the_gateways_accept_and_lies_in_clear_with_the_command_alone(root: Path) -> None:
+    key = json.loads((root / c.CLI / "profile.json").read_text())["key"]
+    for which in "ab":
+        assert identity.digest(key) in (root / f"gateway-{which}" / c.IDENTITY / c.API_KEYS).read_text().split()
+    assert [name for name, data in contents(root).items() if key.encode() in data] == ["authority/admin.key", "cli/profile.json"]
+
+
+def test_each_volume_belongs_to_the_user_of_its_container(root: Path, owners: dict[str, int]) -> None:
+    found = {name: {uid for path, uid in owners.items() if Path(path).is_relative_to(root / name)} for name in VOLUMES}
+    assert found == {name: {c.POSTGRES_UID} if name == c.POSTGRES else {c.MUSTER_UID} for name in VOLUMES if name != c.AUTHORITY} | {
+        c.AUTHORITY: set()
+    }
+
+
+def test_a_volume_that_is_not_mounted_is_refused(root: Path) -> None:
+    for path in sorted((root / "quota").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    (root / "quota").rmdir()
+    with pytest.raises(Refused, match="quota"):
+        provision(root)
+
+
+def services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
+    return found
+
+
+def test_init_sees_the_volume_of_every_container_that_is_given_something() -> None:
+    mounted = dict(reversed(each.split(":")) for each in services()["init"]["volumes"])
+    assert sorted(mounted) == sorted(f"/volumes/{name}" for name in VOLUMES)
+    for each in c.given():
+        own = [text.removesuffix(":ro").split(":") for text in services()[each.container]["volumes"]]
+        assert [volume for volume, where in own if where == c.STATE] == [mounted[f"/volumes/{each.container}"]], each.container
+
+
+def test_nobody_but_init_mounts_the_authority() -> None:
+    assert [name for name, each in services().items() if any("authority:" in text for text in each["volumes"])] == ["init"]
+
+
+def test_only_the_gateways_publish_and_on_loopback_unless_told_otherwise() -> None:
+    found = {name: each["ports"] for name, each in services().items() if "ports" in each}
+    assert list(found) == ["gateway-a", "gateway-b"]
+    assert all(port.startswith("${MUSTER_PUBLISH:-127.0.0.1}:") for ports in found.values() for port in ports)
+
+
+def test_every_container_is_read_only_without_rights_and_bounded_in_what_it_logs() -> None:
+    for name, each in services().items():
+        assert each["read_only"] and each["cap_drop"] == ["ALL"] and each["security_opt"] == ["no-new-privileges:true"], name
+        assert each["logging"]["options"]["max-size"], name
+        assert each.get("user") != "0" or name == "init"
+
+
+def test_what_goes_on_running_is_started_again() -> None:
+    once = [name for name, each in services().items() if each.get("restart") != "unless-stopped"]
+    assert once == ["init", "cli", "key"]
