@@ -22,7 +22,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from libs.common import subjects
 from libs.common.cancellation import heed
-from libs.common.errors import Corrupt, Trimmed, Unavailable
+from libs.common.errors import Corrupt, Refused, Trimmed, Unavailable
 from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent, message_id, settled_bounds
 from libs.common.settings import Settings
 
@@ -31,6 +31,8 @@ ASK_TIMEOUT_S: Final = 2.0
 # The server answers when it has removed everything.
 PURGE_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
+# Every server of a cluster shows this name in its certificate, whatever its address is (`libs/embedded/certificates.py`).
+TLS_NAME: Final = "muster"
 BATCH_MAX: Final = 1_000
 IDLE_S: Final = 0.5
 # Without a message or a server heartbeat for this long, the subscription is made anew.
@@ -47,10 +49,10 @@ logger = logging.getLogger(__name__)
 
 
 async def connect(
-    servers: Sequence[str], name: str, seed: bytes | None = None, tls: ssl.SSLContext | None = None, within_s: float = CONNECT_TIMEOUT_S
+    servers: Sequence[str], name: str, seed: bytes | None = None, ca_file: str = "", within_s: float = CONNECT_TIMEOUT_S
 ) -> Client:
-    """A connection that never gives up. `seed` is the process's nkey; `name` shows in the server's own lists. With `tls` nothing is said in
-    clear, not even the server's greeting.
+    """A connection that never gives up. `seed` is the process's nkey; `name` shows in the server's own lists. With `ca_file` it is TLS
+    from the first byte, to a server that shows the cluster's name under that authority.
 
     Raises Unavailable when no server answers within `within_s`.
     """
@@ -58,7 +60,9 @@ async def connect(
     async def on_error(error: Exception) -> None:
         logger.warning("nats: %s", error)
 
-    options: dict[str, Any] = {"tls": tls, "tls_handshake_first": True} if tls is not None else {}
+    options: dict[str, Any] = {}
+    if ca_file:
+        options = {"tls": _trusting(ca_file), "tls_hostname": TLS_NAME, "tls_handshake_first": True}
     if seed is not None:
         options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
     try:
@@ -80,10 +84,17 @@ async def connect(
         raise Unavailable(f"no NATS server answers at {', '.join(servers)} ({error}): is it up?") from error
 
 
-async def connect_as(settings: Settings, name: str, seed: bytes | None = None) -> Client:
-    """`connect` as the settings say; `seed` is another identity's than the process's own."""
-    within_s = settings.log_connect_ms / 1_000
-    return await connect(settings.servers, name, seed or settings.nkey_seed, settings.nats_tls, within_s)
+async def connect_as(settings: Settings, name: str, seed: bytes | None = None, within_s: float = 0.0) -> Client:
+    """`connect` as the settings say; `seed` is another identity's than the process's own, `within_s` a shorter patience."""
+    patience_s = within_s or settings.log_connect_ms / 1_000
+    return await connect(settings.servers, name, seed or settings.nkey_seed, settings.nats_ca_file, patience_s)
+
+
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise Refused(f"the authority's certificate {ca_file} cannot be read ({error}): check MUSTER_NATS_CA_FILE") from error
 
 
 def stream_config(replicas: int, max_bytes: int) -> StreamConfig:

@@ -5,14 +5,11 @@ What both ends of a lease must agree on is a fact (`Timing` in ClusterConfigured
 here only fill the first such fact.
 """
 
-import ssl
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-
-from libs.common.errors import Refused
 
 PREFIX = "MUSTER_"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -91,16 +88,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.nkey_seed_file).read_bytes().strip() if self.nkey_seed_file else None
 
     @property
-    def nats_tls(self) -> ssl.SSLContext | None:
-        """What the connection to NATS is checked with; None when no authority is named (loopback). Raises Refused for a bad file."""
-        if not self.nats_ca_file:
-            return None
-        try:
-            return ssl.create_default_context(cafile=self.nats_ca_file)
-        except OSError as error:  # ssl.SSLError is one
-            raise Refused(f"MUSTER_NATS_CA_FILE={self.nats_ca_file!r} cannot be used ({error}): it must hold PEM certificates") from error
-
-    @property
     def trimmer_seed(self) -> bytes | None:
         """The trimmer's own seed; None when no file is named."""
         return Path(self.trimmer_seed_file).read_bytes().strip() if self.trimmer_seed_file else None
@@ -118,7 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 HELP = {
     "nats": "NATS servers, comma-separated",
-    "nats_ca_file": "PEM file with the authority of the NATS servers' certificates: TLS from the first byte; empty: no TLS (loopback)",
+    "nats_ca_file": "certificate of the authority that the NATS servers' certificates are of; TLS from the first byte. Empty: no TLS",
     "nkey_seed_file": "file with this process's nkey seed (mode 0600)",
     "state": "directory for this process's own files",
     "instance": "gateway instance id: one live writer each",

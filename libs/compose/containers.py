@@ -14,7 +14,8 @@ AUTHORITY: Final = "authority"
 SERVERS: Final = ("nats-1", "nats-2", "nats-3")
 POSTGRES: Final = "postgres"
 CLI: Final = "cli"
-FLEET: Final = Fleet(nodes=("node-1", "node-2", "node-3", "node-4"), gateways=("a", "b"))
+# The last two are in profiles of their names: the machine's own devices.
+FLEET: Final = Fleet(nodes=("node-1", "node-2", "node-3", "node-4", "nvidia", "amd"), gateways=("a", "b"))
 CLIENT_PORT: Final = 4222
 ROUTE_PORT: Final = 6222
 MONITOR_PORT: Final = 8222

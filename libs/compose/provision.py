@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.errors import Refused
+from libs.common.log_jetstream import TLS_NAME
 from libs.common.settings import Settings
 from libs.compose import certificates
 from libs.compose import containers as c
@@ -45,7 +46,7 @@ def _secrets(folder: Path) -> dict[str, str]:
     name = c.AUTHORITY_FILE.removesuffix(".pem")
     certificates.authority(folder, name)
     for host in (*c.SERVERS, c.POSTGRES):
-        certificates.server(folder, host, name, [host, "localhost"])
+        certificates.server(folder, host, name, [host, TLS_NAME])
     _password(folder / ROUTES)
     password = _password(folder / c.PASSWORD)
     identity.write_private(folder / c.PGPASS, f"{c.POSTGRES}:*:*:*:{password}")
@@ -70,8 +71,10 @@ def _server_file(name: str, password: str, public_keys: dict[str, str]) -> str:
         log_bytes=Settings().stream_bytes,
         peers=nats_config.Peers(tuple(f"{each}:{c.ROUTE_PORT}" for each in c.SERVERS), password),
         route_address=f"{name}:{c.ROUTE_PORT}",
-        host="0.0.0.0",  # nosec B104  nothing of it is published
-        tls=nats_config.Tls(f"{folder}/server.pem", f"{folder}/server.key", f"{folder}/{c.AUTHORITY_FILE}"),
+        listen="0.0.0.0",  # nosec B104
+        certificate=f"{folder}/server.pem",
+        key=f"{folder}/server.key",
+        authority=f"{folder}/{c.AUTHORITY_FILE}",
         monitor_port=c.MONITOR_PORT,
     )
     return nats_config.render(server, c.FLEET, public_keys)

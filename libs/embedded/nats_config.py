@@ -31,16 +31,10 @@ class Peers(msgspec.Struct, frozen=True):
     password: str
 
 
-class Tls(msgspec.Struct, frozen=True):
-    """Files of one server: its certificate and key, for clients and other servers alike, and the authority of both."""
-
-    certificate: str
-    key: str
-    authority: str
-
-
 class Server(msgspec.Struct, frozen=True):
-    """One server. `peers` None is a server alone; `route_address` is its own among theirs. `monitor_port` answers /healthz on loopback."""
+    """One server. `peers` None is a server alone; `route_address` is its own among theirs. `certificate`, `key` and their `authority` are
+    files, for clients and for other servers alike; without them there is no TLS. `monitor_port` answers /healthz, on loopback.
+    """
 
     name: str
     port: int
@@ -48,8 +42,10 @@ class Server(msgspec.Struct, frozen=True):
     log_bytes: int
     peers: Peers | None = None
     route_address: str = ""
-    host: str = LOOPBACK
-    tls: Tls | None = None
+    listen: str = LOOPBACK
+    certificate: str = ""
+    key: str = ""
+    authority: str = ""
     monitor_port: int = 0
 
 
@@ -57,7 +53,7 @@ def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
     """The file's text; it may hold the routes' password, so it belongs into a file of mode 0600."""
     config: Block = {
         "server_name": server.name,
-        "host": server.host,
+        "host": server.listen,
         "port": server.port,
         "max_payload": MESSAGE_BYTES_MAX,
         "jetstream": {"store_dir": server.store, "sync_interval": "always", "max_file": server.log_bytes + BESIDE_LOG_BYTES},
@@ -65,8 +61,8 @@ def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
     }
     if server.peers is not None:
         config["cluster"] = _cluster(server, server.peers)
-    if server.tls is not None:
-        config["tls"] = _tls(server.tls) | {"handshake_first": True}
+    if server.certificate:
+        config["tls"] = _tls(server) | {"handshake_first": True}
     if server.monitor_port:
         config["http"] = f"{LOOPBACK}:{server.monitor_port}"
     return json.dumps(config, indent=1)
@@ -117,10 +113,10 @@ def _cluster(server: Server, peers: Peers) -> Block:
     """
     routes = [f"nats://route:{peers.password}@{each}" for each in peers.addresses if each != server.route_address]
     authorization: Block = {"user": "route", "password": peers.password}
-    listen = f"{server.host}:{server.route_address.rpartition(':')[2]}"
+    listen = f"{server.listen}:{server.route_address.rpartition(':')[2]}"
     found: Block = {"name": "muster", "listen": listen, "no_advertise": True, "authorization": authorization, "routes": routes}
-    return found if server.tls is None else found | {"tls": _tls(server.tls) | {"verify": True, "timeout": TLS_S}}
+    return found | {"tls": _tls(server) | {"ca_file": server.authority, "verify": True}} if server.authority else found
 
 
-def _tls(tls: Tls) -> Block:
-    return {"cert_file": tls.certificate, "key_file": tls.key, "ca_file": tls.authority}
+def _tls(server: Server) -> Block:
+    return {"cert_file": server.certificate, "key_file": server.key, "timeout": TLS_S}

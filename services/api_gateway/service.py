@@ -13,7 +13,7 @@ from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.errors import Unavailable
 from libs.common.kv_nats import KvOutputs
-from libs.common.log_jetstream import JetStreamLog
+from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.objects_nats import NatsObjects, filled_part
 from libs.common.settings import Settings
 from services.api_gateway.gateway import Gateway

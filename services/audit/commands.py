@@ -82,7 +82,7 @@ async def _verify(settings: Settings, head_file: str, key: str) -> int:
 
 async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
     try:
-        client = await log_jetstream.connect(settings.servers, "audit-verify", settings.nkey_seed, settings.nats_tls, within_s=CONNECT_S)
+        client = await log_jetstream.connect_as(settings, "audit-verify", within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
         await log.bounds()
         base = await snapshot_store.load(NatsObjects(client), snapshot_store.BASE_OBJECT)

@@ -100,8 +100,7 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
 
 async def main(job_id: JobId, at: int) -> bytes:
     """The child's whole work."""
-    settings = read()
-    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed, settings.nats_tls)
+    client = await log_jetstream.connect_as(read(), "scheduler")
     try:
         state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), at)
         return msgspec.json.encode(explain(state, job_id))

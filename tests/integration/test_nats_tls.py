@@ -25,15 +25,24 @@ class Cluster:
         self.folder = folder
         certificates.authority(folder, "authority")
         ports = servers.free_ports(2 * COUNT)
-        self.urls = [f"nats://localhost:{port}" for port in ports[:COUNT]]
+        self.urls = [f"nats://127.0.0.1:{port}" for port in ports[:COUNT]]
         self.routes = ports[COUNT:]
         peers = nats_config.Peers(tuple(f"localhost:{port}" for port in self.routes), "p" * 32)
         self.running = [self._start(f"nats-{index}", ports[index], peers, index) for index in range(COUNT)]
 
     def _start(self, name: str, port: int, peers: nats_config.Peers, index: int) -> "subprocess.Popen[bytes]":
-        certificates.server(self.folder, name, "authority", [name, "localhost"])
-        tls = nats_config.Tls(str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key"), str(self.folder / "authority.pem"))
-        server = nats_config.Server(name, port, str(self.folder / name), 1 << 28, peers, peers.addresses[index], tls=tls, monitor_port=0)
+        certificates.server(self.folder, name, "authority", ["localhost", log_jetstream.TLS_NAME])
+        server = nats_config.Server(
+            name,
+            port,
+            str(self.folder / name),
+            1 << 28,
+            peers,
+            peers.addresses[index],
+            certificate=str(self.folder / f"{name}.pem"),
+            key=str(self.folder / f"{name}.key"),
+            authority=str(self.folder / "authority.pem"),
+        )
         config = servers.write_config(self.folder, server, Fleet())
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen([servers.binary(), "-c", str(config)], stdout=log, stderr=log, preexec_fn=die_with_parent())
@@ -57,7 +66,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 async def stored(settings: Settings, within_s: float = WITHIN_S) -> int:
     """How many servers keep the log that this client has made."""
-    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed, settings.nats_tls, within_s)
+    client = await log_jetstream.connect(settings.servers, "scheduler", settings.nkey_seed, settings.nats_ca_file, within_s)
     try:
         await log_jetstream.create_stream(client, COUNT, 1 << 20)
         return int((await client.jetstream().stream_info("FACTS")).config.num_replicas or 0)
@@ -72,7 +81,7 @@ async def test_a_client_that_knows_the_authority_has_its_log_on_three_servers(cl
 async def test_a_client_without_tls_is_told_nothing(cluster: Cluster) -> None:
     with pytest.raises(Unavailable):
         await stored(cluster.settings(authority=""), 1.0)
-    with socket.create_connection(("localhost", int(cluster.urls[0].rpartition(":")[2])), 1.0) as connection:
+    with socket.create_connection(("127.0.0.1", int(cluster.urls[0].rpartition(":")[2])), 1.0) as connection:
         connection.settimeout(0.5)
         with pytest.raises(TimeoutError):
             connection.recv(1)
@@ -94,8 +103,8 @@ def test_a_route_asks_for_a_certificate_of_the_authority(cluster: Cluster) -> No
             raise ConnectionResetError
 
 
-def test_a_bad_authority_file_is_named(tmp_path: Path) -> None:
+async def test_a_bad_authority_file_is_named(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
     for path in (tmp_path / "empty.pem", tmp_path / "missing.pem"):
         with pytest.raises(Refused, match="MUSTER_NATS_CA_FILE"):
-            assert Settings(nats_ca_file=str(path)).nats_tls
+            await log_jetstream.connect(cluster.urls, "scheduler", ca_file=str(path))

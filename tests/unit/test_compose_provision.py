@@ -66,7 +66,7 @@ def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
         "quota": ["quota"],
         "audit": ["audit", "trimmer"],
         **{f"gateway-{which}": [f"gateway-{which}"] for which in "ab"},
-        **{f"node-{number}": [f"node-node-{number}"] for number in range(1, 5)},
+        **{node_id: [f"node-{node_id}"] for node_id in ("node-1", "node-2", "node-3", "node-4", "nvidia", "amd")},
     }
 
 
