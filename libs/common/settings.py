@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_body_bytes: int = 16 << 20
     model_answer_bytes: int = 128 << 20
     model_output_tokens: int = 4_096
+    limits_answer_ms: int = 2_000
     audit_url: str = ""
     audit_begin: int = 1
     audit_stream_bytes: int = 1 << 30
@@ -130,6 +131,7 @@ HELP = {
     "model_body_bytes": "largest body of an OpenAI request",
     "model_answer_bytes": "largest answer of a model that is not a stream",
     "model_output_tokens": "max_tokens of a request that names none and counts against a token limit",
+    "limits_answer_ms": "how long quota may take to give a gateway a part of a limited tenant's minute",
     "audit_url": "archive database (SQLAlchemy URL); default SQLite in the state directory",
     "audit_begin": "first commit of an empty archive; above 1 only when the log was trimmed and the archive before it is lost for ever",
     "audit_stream_bytes": "bound of the stream AUDIT, where events for consumers are published, the oldest go first; 0: it is not written",

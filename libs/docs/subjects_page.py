@@ -26,7 +26,11 @@ BESIDE: Final = {
         "gateway -> scheduler",
         "why a job waits, whether one would start; whether a scheduler lives, how far it is, when it heard each node",
     ),
-    "QUOTA_ASK": (s.ask_quota("VERB"), "trimmer -> quota", "how far it has folded"),
+    "QUOTA_ASK": (
+        s.ask_quota("VERB"),
+        "gateway, trimmer -> quota",
+        "a part of a tenant's minute; what is not needed of it; how far it has folded",
+    ),
     "AUDIT_ASK": (
         s.ask_audit("VERB"),
         "gateway, scheduler -> audit",

@@ -78,7 +78,7 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
     """Name -> lists, of the processes in CORE (nodes too unless they are isolated)."""
     found = {
         s.SCHEDULER_KIND: _scheduler(fleet),
-        s.QUOTA_KIND: _quota(),
+        s.QUOTA_KIND: _quota(fleet),
         AUDIT: _audit(fleet),
         TRIMMER: _trimmer(),
         OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
@@ -131,8 +131,10 @@ def _scheduler(fleet: Fleet) -> Allowed:
     return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 
-def _quota() -> Allowed:
-    publish = (s.QUOTA, *_read_facts(), *_read_snapshots(), f"{_prefix(TRIMMER)}.>")
+def _quota(fleet: Fleet) -> Allowed:
+    """Gateways ask it for a part of a tenant's minute."""
+    askers = (TRIMMER, *map(gateway_name, fleet.gateways))
+    publish = (s.QUOTA, *_read_facts(), *_read_snapshots(), *(f"{_prefix(name)}.>" for name in askers))
     return Allowed(publish, (*_inbox(s.QUOTA_KIND), s.ask_quota(">")))
 
 
@@ -154,7 +156,8 @@ def _trimmer() -> Allowed:
 def _gateway(instance: str) -> Allowed:
     """Its own intents, questions, jobs' last output, and the snapshots that it makes, in a bucket that it may make."""
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
-    return Allowed((s.gateway(instance), *_ask(), *reads, *_save_snapshots()), _inbox(gateway_name(instance)))
+    asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
+    return Allowed((s.gateway(instance), *asks, *reads, *_save_snapshots()), _inbox(gateway_name(instance)))
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ from services.api_gateway import roles
 from services.api_gateway.access import Recorder
 from services.api_gateway.auth import Keys
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
-from services.api_gateway.openai.metering import Meter, Unmetered
+from services.api_gateway.openai.limited import Limited
+from services.api_gateway.openai.metering import Meter
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.roles import Principal
@@ -77,7 +78,7 @@ class Gateway:
         self.keys = Keys(settings.api_keys_file)
         self.telemetry = Telemetry()
         self.models: Catalogue = Deployed(lambda: self.cluster)
-        self.meter: Meter = Unmetered()
+        self.meter: Meter = Limited(lambda: self.cluster, bus, clock, settings.limits_answer_ms / 1_000)
         self.upstream = Upstream(settings)
         self.entries = Entries(log, bus)
         self.waiting = Waiting()

@@ -1,18 +1,22 @@
-"""Quota as a process: the shared shell over its state; beside what it commits it only says how far it has folded."""
+"""Quota as a process: the shared shell over its state.
+
+Beside what it commits it gives out parts of the present minute's budgets (`rates.py`), and says how far it has folded.
+"""
 
 import asyncio
 
-from libs.common import snapshot_store, subjects
+from libs.common import rate_messages, snapshot_store, subjects
 from libs.common.bus import Bus
 from libs.common.cancellation import before
 from libs.common.clock import Clock
-from libs.common.cluster import Cluster
+from libs.common.cluster import Cluster, Tenant
 from libs.common.log import Log
 from libs.common.service import Shell, Silent
 from libs.common.settings import Settings
 from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.quota.decide import decide
+from services.quota.rates import Rates
 from services.quota.state import State
 
 
@@ -22,18 +26,30 @@ class Quota:
     def __init__(self, log: Log, bus: Bus, clock: Clock, settings: Settings, store: SnapshotStore) -> None:
         self.log = log
         self.bus = bus
+        self.clock = clock
         self.store = store
         self.state = State(Cluster())
         self.writer = Writer(log, clock, subjects.QUOTA, lambda: self.state.seq, settings.log_append_ms / 1_000)
+        self.rates = Rates(clock.wall_ns())
         self.shell = Shell(log, self.writer, self.state, lambda _: decide(self.state), Silent())
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.state.seq
 
+    async def _on_reserve(self, subject: str, data: bytes) -> bytes:
+        ask = rate_messages.decode_ask(data)
+        tenant = self.state.cluster.tenants.get(ask.tenant) or Tenant(ask.tenant)
+        return rate_messages.encode(self.rates.reserve(tenant, ask, self.clock.wall_ns()))
+
+    async def _on_return(self, subject: str, data: bytes) -> None:
+        self.rates.take_back(rate_messages.decode_return(data), self.clock.wall_ns())
+
     async def _open(self) -> None:
         self.state = self.shell.state = State(await snapshot_store.begin(self.log, self.store))
         await self.shell.replay()
         await self.bus.subscribe(subjects.ask_quota("position"), self._on_position)
+        await self.bus.subscribe(subjects.ask_quota("reserve"), self._on_reserve)
+        await self.bus.subscribe(subjects.ask_quota("return"), self._on_return)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Snapshot and tail, then serve until `stop`. Raises Stopped when that comes before the replay is over."""

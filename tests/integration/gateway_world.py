@@ -194,6 +194,7 @@ async def gateway_world(
     filled: float = 0.0,
     records_access: bool = False,
     instance: str = "a",
+    bus: MemoryBus | None = None,
     **changed: Any,
 ) -> AsyncIterator[World]:
     """`changed` are settings."""
@@ -205,7 +206,13 @@ async def gateway_world(
         return filled
 
     gateway = Gateway(
-        MemoryLog(stream, idle_s=0.05), MemoryBus(), SystemClock(), settings, MemoryOutputs(), store or MemorySnapshots(), filled=part
+        MemoryLog(stream, idle_s=0.05),
+        bus or MemoryBus(),
+        SystemClock(),
+        settings,
+        MemoryOutputs(),
+        store or MemorySnapshots(),
+        filled=part,
     )
     if not records_access:
         gateway.access.pause_s = 3_600.0  # the log holds what the test says, and nothing in between

@@ -12,12 +12,13 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Grant(NamedTuple):
-    """Leave for one request. `headers` are the x-ratelimit-* of its answer."""
+    """Leave for one request. `headers` are the x-ratelimit-* of its answer, `window` the minute whose budget it was taken from."""
 
     tenant: str
     model: str
     tokens: int
     headers: Headers = ()
+    window: int = 0
 
 
 class Meter(Protocol):
@@ -37,16 +38,3 @@ class Meter(Protocol):
 
 
 UNLIMITED: Final = Grant("", "", 0)
-
-
-class Unmetered:
-    """No tenant has a limit."""
-
-    def counts(self, principal: Principal) -> bool:
-        return False
-
-    async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
-        return UNLIMITED
-
-    def settle(self, grant: Grant, tokens: int | None) -> None:
-        pass

@@ -1,0 +1,95 @@
+"""What one gateway holds of one tenant's present minute: slices that quota gave to it alone, spent here without asking anyone.
+
+Pure; time comes in as an argument (nanoseconds of a clock that never goes back). Held by tests/unit/test_openai_purse.py.
+"""
+
+from typing import Final, NamedTuple
+
+from libs.common.model import TenantId
+from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
+from services.api_gateway.openai.metering import Headers
+
+# What quota refused is not asked for again for so long: others may give something back meanwhile.
+REFUSED_NS: Final = 100_000_000
+# Settled tokens above this part of the limit go back to quota, for another gateway may need them.
+KEPT_PART: Final = 16
+
+
+class Need(NamedTuple):
+    """Of one request, in the worst case; 0 of what has no limit."""
+
+    requests: int
+    tokens: int
+
+
+class Purse:
+    """`window` is the minute that the contents are of; they are worth nothing from `until_ns` on. `last` is quota's last word."""
+
+    def __init__(self, tenant: TenantId) -> None:
+        self.tenant = tenant
+        self.window = -1
+        self.until_ns = 0
+        self.requests = 0
+        self.tokens = 0
+        self.last = Slice(-1, 0, False)
+        self.refused_tokens = 0
+        self.refused_until_ns = 0
+
+    def take(self, need: Need, now_ns: int) -> bool:
+        """`need` of what is here; false and nothing taken if that is too little."""
+        if now_ns >= self.until_ns or self.requests < need.requests or self.tokens < need.tokens:
+            return False
+        self.requests -= need.requests
+        self.tokens -= need.tokens
+        return True
+
+    def refused(self, need: Need, now_ns: int) -> bool:
+        """Whether asking for as much would be in vain: quota has just said no to no more than that."""
+        return now_ns < self.refused_until_ns and need.tokens >= self.refused_tokens
+
+    def ask(self, need: Need, now_ns: int) -> SliceAsk:
+        """What is missing."""
+        held = (self.requests, self.tokens) if now_ns < self.until_ns else (0, 0)
+        return SliceAsk(self.tenant, max(0, need.requests - held[0]), max(0, need.tokens - held[1]))
+
+    def put(self, given: Slice, need: Need, asked_ns: int) -> None:
+        """Quota's answer to what was asked at `asked_ns`. It is counted from then, so it is over here no later than there."""
+        if given.window > self.window:
+            self.window, self.requests, self.tokens = given.window, 0, 0
+            self.until_ns = asked_ns + given.left_ms * 1_000_000
+        self.last = given
+        if given.given and given.window == self.window:
+            self.requests += given.requests
+            self.tokens += given.tokens
+        else:
+            self.refused_tokens, self.refused_until_ns = need.tokens, asked_ns + REFUSED_NS
+
+    def settle(self, window: int, reserved: int, used: int, now_ns: int) -> SliceReturn | None:
+        """What was reserved and not used is here again; what is more than this gateway needs goes back to quota."""
+        if window != self.window or now_ns >= self.until_ns or reserved == 0:
+            return None
+        self.tokens += reserved - used
+        kept = self.last.tokens_limit // KEPT_PART
+        surplus = self.tokens - kept
+        if self.last.tokens_limit == 0 or surplus <= kept:
+            return None
+        self.tokens = kept
+        return SliceReturn(self.tenant, window, 0, surplus)
+
+    def headers(self, now_ns: int) -> Headers:
+        """x-ratelimit-* as OpenAI names them; what is remaining is this gateway's best knowledge of all gateways."""
+        last, shown = self.last, []
+        reset = _duration(max(0, self.until_ns - now_ns) // 1_000_000).encode()
+        for name, limit, left in (
+            (b"requests", last.requests_limit, last.requests_left + self.requests),
+            (b"tokens", last.tokens_limit, last.tokens_left + self.tokens),
+        ):
+            if limit:
+                shown.append((b"x-ratelimit-limit-" + name, b"%d" % limit))
+                shown.append((b"x-ratelimit-remaining-" + name, b"%d" % min(limit, max(0, left))))
+                shown.append((b"x-ratelimit-reset-" + name, reset))
+        return tuple(shown)
+
+
+def _duration(milliseconds: int) -> str:
+    return f"{milliseconds}ms" if milliseconds < 1_000 else f"{milliseconds / 1_000:.3g}s"

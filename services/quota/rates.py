@@ -1,0 +1,73 @@
+"""The ledger of requests and tokens per minute: how much of each tenant's present minute has been given out, over all gateways.
+
+Pure; time comes in as an argument (nanoseconds of the wall clock, only ever forwards). A minute's budget is given out once and never more:
+a process that was just started does not know what the one before it gave, and so gives nothing until the next minute. Held by
+tests/unit/test_quota_rates.py; the whole way over two gateways by tests/integration/test_rate_limits.py.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.cluster import Tenant
+from libs.common.model import TenantId
+from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
+
+WINDOW_NS: Final = 60_000_000_000
+# A slice is this part of a minute's budget, or what is asked for if that is more: small enough that idle gateways sit on little.
+SLICES: Final = 32
+# What is asked for where there is no limit is counted up to here, so that a number from outside cannot grow without end.
+COUNT_MAX: Final = 1 << 62
+
+
+class Given(msgspec.Struct):
+    """What a tenant's gateways were given in the present minute."""
+
+    requests: int = 0
+    tokens: int = 0
+
+
+class Rates:
+    """One quota process's ledger."""
+
+    def __init__(self, began_ns: int) -> None:
+        self.window = self.closed = began_ns // WINDOW_NS
+        self.given: dict[TenantId, Given] = {}
+
+    def reserve(self, tenant: Tenant, ask: SliceAsk, now_ns: int) -> Slice:
+        """A slice that covers the ask, or none."""
+        self._turn(now_ns)
+        left_ms = max(1, ((self.window + 1) * WINDOW_NS - now_ns) // 1_000_000)
+        limits = tenant.requests_per_minute, tenant.tokens_per_minute
+        if self.window <= self.closed:
+            return Slice(self.window, left_ms, False, 0, 0, *limits, starting=True)
+        given = self.given.setdefault(ask.tenant, Given())
+        requests = _part(limits[0], given.requests, ask.requests)
+        tokens = _part(limits[1], given.tokens, ask.tokens)
+        granted = requests >= ask.requests and tokens >= ask.tokens
+        if not granted:
+            requests = tokens = 0
+        given.requests, given.tokens = min(given.requests + requests, COUNT_MAX), min(given.tokens + tokens, COUNT_MAX)
+        left = max(0, limits[0] - given.requests), max(0, limits[1] - given.tokens)
+        return Slice(self.window, left_ms, granted, requests, tokens, *limits, *left)
+
+    def take_back(self, back: SliceReturn, now_ns: int) -> None:
+        """What a gateway does not need of the present minute; of an earlier one it is worth nothing."""
+        self._turn(now_ns)
+        given = self.given.get(back.tenant)
+        if given is not None and back.window == self.window:
+            given.requests = max(0, given.requests - max(0, back.requests))
+            given.tokens = max(0, given.tokens - max(0, back.tokens))
+
+    def _turn(self, now_ns: int) -> None:
+        """A minute that began is never left for an earlier one, whatever the wall clock does."""
+        window = now_ns // WINDOW_NS
+        if window > self.window:
+            self.window = window
+            self.given.clear()
+
+
+def _part(limit: int, given: int, asked: int) -> int:
+    """How much could be given; below `asked` where that is not there."""
+    asked = min(max(0, asked), COUNT_MAX)
+    return asked if limit == 0 else min(max(asked, limit // SLICES), max(0, limit - given))

@@ -1,0 +1,85 @@
+"""A gateway's part of a minute: spent once, over before quota's minute is, and given back where it is not needed."""
+
+from libs.common.model import TenantId
+from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
+from services.api_gateway.openai.purse import REFUSED_NS, Need, Purse
+
+SECOND = 1_000_000_000
+T = TenantId("t")
+
+
+def filled(requests: int = 10, tokens: int = 100, limit: int = 1_600) -> Purse:
+    purse = Purse(T)
+    purse.put(Slice(7, 5_000, True, requests, tokens, 50, limit, 40, limit - tokens), Need(1, 1), SECOND)
+    return purse
+
+
+def test_what_is_here_is_spent_once() -> None:
+    purse = filled()
+    assert purse.take(Need(1, 60), 2 * SECOND)
+    assert not purse.take(Need(1, 41), 2 * SECOND)
+    assert purse.take(Need(1, 40), 2 * SECOND)
+    assert (purse.requests, purse.tokens) == (8, 0)
+
+
+def test_a_purse_is_over_at_the_end_of_the_minute_counted_from_the_question() -> None:
+    purse = filled()
+    assert purse.take(Need(1, 1), 6 * SECOND - 1)
+    assert not purse.take(Need(1, 1), 6 * SECOND)
+    assert purse.ask(Need(1, 60), 6 * SECOND) == SliceAsk(T, 1, 60)
+
+
+def test_only_what_is_missing_is_asked_for() -> None:
+    assert filled().ask(Need(1, 130), 2 * SECOND) == SliceAsk(T, 0, 30)
+
+
+def test_another_minute_s_slice_does_not_add_to_the_old_one_s() -> None:
+    purse = filled()
+    purse.put(Slice(8, 60_000, True, 1, 30, 50, 1_600), Need(1, 1), 6 * SECOND)
+    assert (purse.requests, purse.tokens) == (1, 30)
+
+
+def test_a_slice_of_a_minute_that_is_past_is_not_spent() -> None:
+    purse = filled()
+    purse.put(Slice(6, 60_000, True, 9, 900, 50, 1_600), Need(1, 1), 2 * SECOND)
+    assert (purse.window, purse.requests, purse.tokens) == (7, 10, 100)
+
+
+def test_a_refusal_stands_for_a_moment_and_not_for_smaller_requests() -> None:
+    purse = filled()
+    purse.put(Slice(7, 4_000, False, 0, 0, 50, 1_600, 3, 20), Need(1, 200), 2 * SECOND)
+    assert purse.refused(Need(1, 200), 2 * SECOND + REFUSED_NS - 1)
+    assert not purse.refused(Need(1, 199), 2 * SECOND)
+    assert not purse.refused(Need(1, 200), 2 * SECOND + REFUSED_NS)
+
+
+def test_what_was_not_used_can_be_spent_again_in_its_minute_only() -> None:
+    purse = filled()
+    assert purse.take(Need(1, 100), 2 * SECOND)
+    assert purse.settle(7, 100, 40, 2 * SECOND) is None and purse.tokens == 60
+    assert purse.settle(6, 100, 40, 2 * SECOND) is None and purse.tokens == 60
+    assert purse.settle(7, 100, 40, 6 * SECOND) is None and purse.tokens == 60
+
+
+def test_more_used_than_reserved_is_owed() -> None:
+    purse = filled()
+    assert purse.take(Need(1, 100), 2 * SECOND)
+    purse.settle(7, 100, 130, 2 * SECOND)
+    assert purse.ask(Need(0, 10), 2 * SECOND) == SliceAsk(T, 0, 40)
+
+
+def test_what_this_gateway_does_not_need_goes_back() -> None:
+    purse = filled(tokens=400)
+    assert purse.take(Need(1, 400), 2 * SECOND)
+    assert purse.settle(7, 400, 100, 2 * SECOND) == SliceReturn(T, 7, 0, 200)
+    assert purse.tokens == 100
+
+
+def test_the_headers_name_what_is_limited() -> None:
+    purse = filled()
+    shown = dict(purse.headers(2 * SECOND))
+    assert shown[b"x-ratelimit-limit-tokens"] == b"1600" and shown[b"x-ratelimit-remaining-tokens"] == b"1600"
+    assert shown[b"x-ratelimit-limit-requests"] == b"50" and shown[b"x-ratelimit-remaining-requests"] == b"50"
+    assert shown[b"x-ratelimit-reset-tokens"] == b"4s"
+    purse.put(Slice(7, 4_000, True, 0, 5, 0, 1_600, 0, 3), Need(0, 5), 2 * SECOND)
+    assert b"x-ratelimit-limit-requests" not in dict(purse.headers(2 * SECOND))

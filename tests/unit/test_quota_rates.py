@@ -1,0 +1,86 @@
+"""The ledger of a minute: given out once, over any number of askers, and never again after a restart."""
+
+from random import Random
+
+from libs.common.cluster import Tenant
+from libs.common.model import TenantId
+from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
+from services.quota.rates import SLICES, WINDOW_NS, Rates
+
+T = TenantId("t")
+MINUTE = 1_000 * WINDOW_NS
+
+
+def open_rates() -> Rates:
+    return Rates(MINUTE - WINDOW_NS)
+
+
+def tenant(requests: int = 0, tokens: int = 0) -> Tenant:
+    return Tenant(T, requests_per_minute=requests, tokens_per_minute=tokens)
+
+
+def test_a_slice_is_what_is_asked_for_or_a_small_part_of_the_limit() -> None:
+    rates, limited = open_rates(), tenant(tokens=3_200)
+    assert rates.reserve(limited, SliceAsk(T, 0, 10), MINUTE) == Slice(1_000, 60_000, True, 0, 3_200 // SLICES, 0, 3_200, 0, 3_100)
+    assert rates.reserve(limited, SliceAsk(T, 0, 500), MINUTE + 1).tokens == 500
+
+
+def test_what_is_not_there_is_not_given_in_part() -> None:
+    rates, limited = open_rates(), tenant(requests=5, tokens=100)
+    assert rates.reserve(limited, SliceAsk(T, 1, 90), MINUTE).given
+    refused = rates.reserve(limited, SliceAsk(T, 1, 11), MINUTE)
+    assert (refused.given, refused.requests, refused.tokens, refused.requests_left, refused.tokens_left) == (False, 0, 0, 4, 10)
+    assert rates.reserve(limited, SliceAsk(T, 1, 10), MINUTE).given
+
+
+def test_all_slices_of_a_minute_together_never_pass_the_limit() -> None:
+    for seed in range(50):
+        chance, rates, held = Random(seed), open_rates(), [0, 0]
+        limited = tenant(requests=chance.randrange(1, 300), tokens=chance.randrange(1, 5_000))
+        for _ in range(500):
+            now = MINUTE + chance.randrange(WINDOW_NS)
+            if chance.random() < 0.3:
+                back = SliceReturn(T, 1_000, chance.randrange(held[0] + 1), chance.randrange(held[1] + 1))
+                rates.take_back(back, now)
+                held = [held[0] - back.requests, held[1] - back.tokens]
+            else:
+                given = rates.reserve(limited, SliceAsk(T, chance.randrange(3), chance.randrange(200)), now)
+                held = [held[0] + given.requests, held[1] + given.tokens]
+            assert held[0] <= limited.requests_per_minute and held[1] <= limited.tokens_per_minute
+
+
+def test_the_next_minute_is_a_new_budget_and_the_last_one_s_returns_are_worth_nothing() -> None:
+    rates, limited = open_rates(), tenant(tokens=100)
+    assert rates.reserve(limited, SliceAsk(T, 0, 100), MINUTE).given
+    assert not rates.reserve(limited, SliceAsk(T, 0, 1), MINUTE + WINDOW_NS - 1).given
+    assert rates.reserve(limited, SliceAsk(T, 0, 100), MINUTE + WINDOW_NS).given
+    rates.take_back(SliceReturn(T, 1_000, 0, 100), MINUTE + WINDOW_NS)
+    assert not rates.reserve(limited, SliceAsk(T, 0, 1), MINUTE + WINDOW_NS).given
+
+
+def test_a_clock_that_goes_back_opens_no_minute_again() -> None:
+    rates, limited = open_rates(), tenant(tokens=100)
+    assert rates.reserve(limited, SliceAsk(T, 0, 100), MINUTE + WINDOW_NS).given
+    assert not rates.reserve(limited, SliceAsk(T, 0, 1), MINUTE).given
+
+
+def test_a_restarted_process_gives_nothing_of_the_minute_in_which_it_began() -> None:
+    rates, limited = Rates(MINUTE + 1), tenant(tokens=100)
+    refused = rates.reserve(limited, SliceAsk(T, 0, 1), MINUTE + 2)
+    assert refused.starting and not refused.given
+    rates.take_back(SliceReturn(T, 1_000, 0, 50), MINUTE + 3)
+    assert not rates.reserve(limited, SliceAsk(T, 0, 1), MINUTE + 4).given
+    assert rates.reserve(limited, SliceAsk(T, 0, 1), MINUTE + WINDOW_NS).given
+
+
+def test_a_limit_that_is_lowered_within_the_minute_counts_at_once() -> None:
+    rates = open_rates()
+    assert rates.reserve(tenant(tokens=100), SliceAsk(T, 0, 60), MINUTE).given
+    assert not rates.reserve(tenant(tokens=50), SliceAsk(T, 0, 1), MINUTE).given
+
+
+def test_tenants_have_a_budget_each() -> None:
+    rates = open_rates()
+    assert rates.reserve(tenant(tokens=100), SliceAsk(T, 0, 100), MINUTE).given
+    other = Tenant(TenantId("u"), tokens_per_minute=100)
+    assert rates.reserve(other, SliceAsk(other.tenant, 0, 100), MINUTE).given
