@@ -172,7 +172,10 @@ class Node(msgspec.Struct):
 
 
 class Tenant(msgspec.Struct):
-    """Limits (0 = none) and what is used now. Shares are hundredths of a GPU. A removed one stays, for its usage does."""
+    """Limits (0 = none) and what is used now. Shares are hundredths of a GPU. A removed one stays, for its usage does.
+
+    `spent_gpu_hours` is the largest budget that quota has said to be used up.
+    """
 
     tenant: TenantId
     max_gpu_share: int = 0
@@ -186,6 +189,12 @@ class Tenant(msgspec.Struct):
     tokens_per_minute: int = 0
     shares_devices: bool = False
     removed: bool = False
+    spent_gpu_hours: int = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Its budget is used up: nothing more of it is placed. A higher limit, or none, lets it go on."""
+        return 0 < self.gpu_hours <= self.spent_gpu_hours
 
 
 class Key(msgspec.Struct):

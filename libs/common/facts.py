@@ -17,6 +17,7 @@ from libs.common.identity_facts import KeyCreated as KeyCreated
 from libs.common.identity_facts import KeyRevoked as KeyRevoked
 from libs.common.identity_facts import KeyRotated as KeyRotated
 from libs.common.identity_facts import TenantSet as TenantSet
+from libs.common.limit_facts import BudgetExhausted as BudgetExhausted
 from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
 from libs.common.model_facts import ModelDeployed as ModelDeployed
 from libs.common.model_facts import ModelScaled as ModelScaled
@@ -254,7 +255,7 @@ GatewayFact = (
     | ModelUndeployed
     | NodeDeclaredDead
 )
-QuotaFact = JobAdmitted | JobRejected | UsageCharged
+QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted
 JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed
 SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned
 NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready | GpuFaulted | GpuRecovered

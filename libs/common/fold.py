@@ -93,6 +93,12 @@ def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Chan
     return Change()
 
 
+def _budget_exhausted(cluster: Cluster, fact: f.BudgetExhausted, stamp: Stamp) -> Change:
+    tenant = tenant_of(cluster, fact.tenant)
+    tenant.spent_gpu_hours = max(tenant.spent_gpu_hours, fact.gpu_hours)
+    return Change()
+
+
 def _fold(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
     return _FOLDS[type(fact)](cluster, fact, stamp)  # type: ignore[no-any-return, operator]
 
@@ -113,6 +119,7 @@ _FOLDS: Final = {
     f.JobAdmitted: job_fold.admitted,
     f.JobRejected: job_fold.rejected,
     f.UsageCharged: _usage_charged,
+    f.BudgetExhausted: _budget_exhausted,
     f.TermBegan: _term_began,
     f.ClusterConfigured: _cluster_configured,
     f.LeaseExtended: _lease_extended,

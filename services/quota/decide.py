@@ -1,10 +1,10 @@
-"""What quota decides: a word on each submission, a charge for each attempt that ended. Pure."""
+"""What quota decides: a word on each submission, a charge for each attempt that ended, and when a budget is used up. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from libs.common.cluster import Tenant, tenant_of
-from libs.common.facts import AnyFact, JobAdmitted, JobRejected, UsageCharged
+from libs.common.facts import AnyFact, BudgetExhausted, JobAdmitted, JobRejected, UsageCharged
 from services.quota.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
@@ -12,7 +12,7 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 
 def decide(state: State) -> Sequence[AnyFact]:
     """The next decision; admissions before charges, for somebody waits for them."""
-    return admit(state) or charge(state)
+    return admit(state) or charge(state) or exhaust(state)
 
 
 def admit(state: State) -> Sequence[AnyFact]:
@@ -34,6 +34,14 @@ def charge(state: State) -> Sequence[AnyFact]:
     """An ended attempt is charged once."""
     for due in state.cluster.uncharged.values():
         return (UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=due.share_ms),)
+    return NONE
+
+
+def exhaust(state: State) -> Sequence[AnyFact]:
+    """A tenant's charges have reached its GPU hours: said once for each budget."""
+    for name in state.spent:
+        tenant = state.cluster.tenants[name]
+        return (BudgetExhausted(tenant=name, gpu_hours=tenant.gpu_hours, used_share_ms=tenant.used_share_ms),)
     return NONE
 
 

@@ -1,7 +1,7 @@
-"""Quota's state: the cluster's fold, and the jobs that wait for a word.
+"""Quota's state: the cluster's fold, the jobs that wait for a word, and the tenants whose budget is used up without one.
 
-Pure. `State(cluster)` builds the list from any cluster: a submission adds, an admission or rejection removes. The attempts that wait for
-their charge are the fold's own (`Cluster.uncharged`), for a snapshot must hold them.
+Pure. `State(cluster)` builds both lists from any cluster. The attempts that wait for their charge are the fold's own
+(`Cluster.uncharged`), for a snapshot must hold them.
 """
 
 from collections import Counter
@@ -12,11 +12,11 @@ from libs.common import fold, subjects
 from libs.common.change import NOTHING, Stamp
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, Unknown
-from libs.common.model import JobId
+from libs.common.model import GPU_HOUR_SHARE_MS, JobId, TenantId
 
 
 class State:
-    """`undecided` by submission, and how many each tenant has of them."""
+    """`undecided` by submission, and how many each tenant has of them; `spent` are those for BudgetExhausted."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -24,6 +24,9 @@ class State:
             job.job_id: None for job in cluster.jobs.values() if job.state == "pending" and not job.admitted
         }
         self.undecided_of = Counter(cluster.jobs[job_id].tenant for job_id in self.undecided)
+        self.spent: dict[TenantId, None] = {}
+        for name in cluster.tenants:
+            self._look_at_budget(name)
 
     @property
     def seq(self) -> int:
@@ -55,5 +58,14 @@ class State:
             case f.JobAdmitted() | f.JobRejected():
                 del self.undecided[fact.job_id]
                 self.undecided_of[self.cluster.jobs[fact.job_id].tenant] -= 1
+            case f.UsageCharged() | f.TenantSet() | f.BudgetExhausted():
+                self._look_at_budget(fact.tenant)
             case _:
                 pass
+
+    def _look_at_budget(self, name: TenantId) -> None:
+        tenant = self.cluster.tenants[name]
+        if 0 < tenant.gpu_hours * GPU_HOUR_SHARE_MS <= tenant.used_share_ms and not tenant.exhausted:
+            self.spent[name] = None
+        else:
+            self.spent.pop(name, None)

@@ -205,14 +205,14 @@ def place(state: State) -> Sequence[AnyFact]:
 
 
 def stands_aside(state: State, shape: Shape, job: Job) -> bool:
-    """Whether a job lets others pass: it can never fit this cluster as it is, or its tenant holds all that it may."""
+    """Whether a job lets others pass: it can never fit this cluster as it is, or its tenant holds or has used all that it may."""
     return over_limit(state, shape) or not possible(state.capacity, job.spec)
 
 
 def over_limit(state: State, shape: Shape) -> bool:
-    """Whether this placement would pass the tenant's GPUs in use."""
+    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use."""
     tenant = state.cluster.tenants.get(shape.tenant)
-    return tenant is not None and 0 < tenant.max_gpu_share < tenant.held_share + shape.total_share
+    return tenant is not None and (tenant.exhausted or 0 < tenant.max_gpu_share < tenant.held_share + shape.total_share)
 
 
 def placement(state: State, job: Job, choice: Choice) -> JobPlaced:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.common import gpu_life, job_life
-from libs.common.cluster import Cluster, Job, Node, is_ready, node_gpus, silent_nodes
+from libs.common.cluster import Cluster, Job, Node, is_ready, node_gpus, silent_nodes, tenant_of
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from services.scheduler.decide import over_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
@@ -49,8 +49,13 @@ def why_queued(state: State, job: Job) -> dict[str, Any]:
     """The proof for a job that waits, or would."""
     blockers = list(_node_blockers(state.cluster, job))
     shape = shape_of(job)
+    tenant = tenant_of(state.cluster, job.tenant)
+    if tenant.exhausted:
+        limit = f"tenant {job.tenant} has used up its budget of {tenant.gpu_hours} GPU hours"
+        blocker = _blocker("tenant budget", 1, limit)
+        remedy = "an administrator raises it (muster tenant set); what runs goes on"
+        return _answer(state, job.job_id, job.state, f"{limit}: nothing more of it starts", [blocker, *blockers], remedy)
     if over_limit(state, shape):
-        tenant = state.cluster.tenants[job.tenant]
         limit = f"tenant {job.tenant} holds {_gpus(tenant.held_share)} of at most {_gpus(tenant.max_gpu_share)} GPUs"
         text = f"{limit}, and this job asks for {_gpus(shape.total_share)} more"
         return _answer(

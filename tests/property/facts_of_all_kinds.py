@@ -59,7 +59,9 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for job in cluster.jobs.values():
         if job.state not in job_life.ENDED:
             yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
-    yield f.TenantSet(tenant=chance.choice(TENANTS), max_waiting=chance.randrange(3), removed=chance.random() < 0.1)
+    yield f.TenantSet(
+        tenant=chance.choice(TENANTS), max_waiting=chance.randrange(3), gpu_hours=chance.randrange(3), removed=chance.random() < 0.1
+    )
     yield f.KeyCreated(key_id=chance.choice(KEYS), secret_hash="h", tenant=chance.choice(TENANTS), user="ada", role="member")
     yield f.KeyRotated(key_id=chance.choice(KEYS), secret_hash="g")
     yield f.KeyRevoked(key_id=chance.choice(KEYS))
@@ -80,6 +82,7 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.JobRejected(job_id=job.job_id, reason="too many wait")
     for due in cluster.uncharged.values():
         yield f.UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=chance.randrange(100))
+    yield f.BudgetExhausted(tenant=chance.choice(TENANTS), gpu_hours=chance.randrange(1, 3), used_share_ms=0)
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -217,6 +220,7 @@ def wild(chance: Random) -> AnyFact:
         f.JobAdmitted(job_id=job_id),
         f.JobRejected(job_id=job_id, reason=word),
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),
+        f.BudgetExhausted(tenant=chance.choice(TENANTS), gpu_hours=number, used_share_ms=number),
         f.TermBegan(instance=word),
         f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),
         f.LeaseExtended(duration_ms=number),

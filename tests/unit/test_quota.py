@@ -7,7 +7,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit
-from libs.common.model import TenantId
+from libs.common.model import GPU_HOUR_SHARE_MS, TenantId
 from services.quota.decide import decide
 from services.quota.state import State
 from tests.history import SECOND, begun, closed, finished, job, lost, member, placed, registered, released, requeued, started, submitted
@@ -220,3 +220,47 @@ def test_an_admission_goes_before_a_charge() -> None:
     run(world, "a")
     world.say(closed("a"), submitted("b"))
     assert names(world.record()) == [("JobAdmitted", "b"), ("UsageCharged", "a")]
+
+
+def budget(gpu_hours: int) -> World:
+    world = World()
+    world.say(f.TenantSet(tenant=TENANT, gpu_hours=gpu_hours))
+    return world
+
+
+def charged(world: World, hours: int, attempt: int = 1) -> None:
+    world.say(f.UsageCharged(job_id=job("a"), attempt=attempt, tenant=TENANT, share_ms=hours * GPU_HOUR_SHARE_MS))
+
+
+def test_a_budget_that_is_used_up_is_said_once() -> None:
+    world = budget(2)
+    charged(world, 1)
+    assert world.decided() == []
+    charged(world, 1, attempt=2)
+    assert world.record() == [f.BudgetExhausted(tenant=TENANT, gpu_hours=2, used_share_ms=2 * GPU_HOUR_SHARE_MS)]
+    charged(world, 1, attempt=3)
+    assert world.decided() == [] and world.again().decided() == []
+    assert world.state.cluster.tenants[TENANT].exhausted
+
+
+def test_a_raised_budget_is_used_up_again_when_it_is() -> None:
+    world = budget(1)
+    charged(world, 1)
+    world.record()
+    world.say(f.TenantSet(tenant=TENANT, gpu_hours=3))
+    assert world.decided() == [] and not world.state.cluster.tenants[TENANT].exhausted
+    charged(world, 2, attempt=2)
+    assert names(world.record()) == [("BudgetExhausted", "")]
+
+
+def test_a_budget_that_is_lowered_below_what_was_used_is_used_up() -> None:
+    world = budget(5)
+    charged(world, 3)
+    world.say(f.TenantSet(tenant=TENANT, gpu_hours=2))
+    assert names(world.again().record()) == [("BudgetExhausted", "")]
+
+
+def test_without_a_budget_nothing_is_used_up() -> None:
+    world = budget(0)
+    charged(world, 1_000)
+    assert world.decided() == []

@@ -92,6 +92,14 @@ def test_a_tenant_at_its_limit_lets_others_pass() -> None:
     assert decisions(state) == [placed("k", member("a", 1), port=29_501)]
 
 
+def test_a_tenant_whose_budget_is_used_up_lets_others_pass_until_it_is_raised() -> None:
+    spent = [f.TenantSet(tenant=TenantId("t"), gpu_hours=3), f.BudgetExhausted(tenant=TenantId("t"), gpu_hours=3, used_share_ms=1)]
+    waits = [*waiting("j", tenant="t"), *waiting("k")]
+    assert decisions(given(registered("a"), spent, waits)) == [placed("k", member("a", 0))]
+    raised = f.TenantSet(tenant=TenantId("t"), gpu_hours=4)
+    assert decisions(given(registered("a"), spent, waits, raised))[0] == placed("j", member("a", 0))
+
+
 def test_a_job_whose_members_all_exited_with_0_is_completed() -> None:
     state = given(registered("a"), waiting("j"), placed("j", member("a", 0)), ended("j", "a"))
     assert decisions(state) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="completed", exit_code=0)]

@@ -61,6 +61,12 @@ def test_a_tenant_at_its_limit_is_named() -> None:
     assert answer["answer"] == "tenant t holds 0 of at most 1.5 GPUs, and this job asks for 2 more"
 
 
+def test_a_tenant_whose_budget_is_used_up_is_named() -> None:
+    spent = [f.TenantSet(tenant=TenantId("t"), gpu_hours=3), f.BudgetExhausted(tenant=TenantId("t"), gpu_hours=3, used_share_ms=1)]
+    answer = explain(given(registered("a"), spent, waiting("j", tenant="t")), J)
+    assert answer["answer"] == "tenant t has used up its budget of 3 GPU hours: nothing more of it starts"
+
+
 def test_a_job_behind_another_is_told_which() -> None:
     busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
     answer = explain(given(registered("a"), busy, waiting("big", gpus=4), waiting("j")), J)
