@@ -1,7 +1,7 @@
 """Whether a limit of tokens per minute holds: many clients of two gateways ask for ten times as much as a tenant may use.
 
-A whole cluster of processes with two gateways, and a cheap backend deployed as a model. The load begins with a minute. What was used is what the answers
-themselves say; the figure is by how much it passes the limit, in the minute that passes it most, and what part of the limit was used.
+A whole cluster of processes with two gateways, and a cheap backend deployed as a model. The load begins with a minute. What was used is
+what the answers themselves say; the figures are by how much it passes the limit, and what part of the limit was used.
 """
 
 import asyncio
