@@ -27,6 +27,7 @@ FIELDS: Final[dict[str, Field]] = {
     "name": Field(TEXT, "name"),
     "workdir": Field(TEXT, "workdir"),
     "env": Field(TEXTS, "env"),
+    "secrets": Field(TEXTS, "secrets"),
     "nodes": Field(WHOLE, "nodes"),
     "gpus": Field(WHOLE, "gpus"),
     "fraction": Field(NUMBER, "fraction"),

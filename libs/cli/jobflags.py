@@ -4,6 +4,7 @@ Names follow what people type elsewhere (-N, -J, -t). A flag that was not given 
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -36,6 +37,9 @@ _FLAGS = (
     click.option("-J", "--name", metavar="NAME", help="A name for it; can be used in place of its id."),
     click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),
     click.option("-e", "--env", multiple=True, metavar="K=V", help="An environment variable; K alone passes yours on."),
+    click.option(
+        "--secret", "secrets", multiple=True, metavar="NAME[=ENV]", help="A secret of your tenant, as a variable (muster secret)."
+    ),
     click.option("-C", "--workdir", metavar="DIR", help="Working directory (default: this one)."),
     click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
     click.option("-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."),
@@ -64,8 +68,21 @@ def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]
     job["user"] = user
     job["workdir"] = working_directory(asked["workdir"])
     job["labels"] = pairs(asked["labels"], "--label")
+    job["secrets"] = secrets(asked["secrets"])
     job["env"] = pairs(asked["env"], "--env", os.environ.get)
     return job
+
+
+def secrets(texts: Iterable[str]) -> dict[str, str]:
+    """NAME[=ENV] as {variable: name}; the variable of hf-token is HF_TOKEN. Raises UsageError for a variable that is given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, given = text.partition("=")
+        variable = given or re.sub(r"[^A-Z0-9_]", "_", name.upper())
+        if not name or variable in found:
+            raise click.UsageError(f"--secret {text!r} must be NAME or NAME=ENV, each ENV once")
+        found[variable] = name
+    return found
 
 
 def was_given(name: str, value: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from libs.cli.jobflags import DURATION, pairs
+from libs.cli.jobflags import DURATION, pairs, secrets
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,6 +21,9 @@ _FLAGS = (
     click.option("--startup-timeout", "startup_timeout_s", type=DURATION, help="How long it may not be ready (default 10m)."),
     click.option("-e", "--env", multiple=True, metavar="K=V", help="An environment variable; K alone passes yours on."),
     click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),
+    click.option(
+        "--secret", "secrets", multiple=True, metavar="NAME[=ENV]", help="A secret of your tenant, as a variable (muster secret)."
+    ),
     click.option("-C", "--workdir", metavar="DIR", help="Working directory on the node (default: its home)."),
     click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
     click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
@@ -45,4 +48,6 @@ def asked_model(command: Iterable[str], user: str, asked: dict[str, Any]) -> dic
         body["labels"] = pairs(asked["labels"], "--label")
     if asked["env"]:
         body["env"] = pairs(asked["env"], "--env", os.environ.get)
+    if asked["secrets"]:
+        body["secrets"] = secrets(asked["secrets"])
     return {**body, "user": user}

@@ -50,6 +50,7 @@ VERBS: Final[dict[str, Verb]] = {
     "whoami": Verb(PEOPLE, "Show whose key is used here and what it may do."),
     "tenant": Verb(PEOPLE, "List, set, show and remove tenants and their limits."),
     "key": Verb(PEOPLE, "Create, list, rotate and revoke API keys."),
+    "secret": Verb(PEOPLE, "Keep, list and remove secrets that jobs are given."),
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that `muster up` started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),

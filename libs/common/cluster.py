@@ -215,6 +215,16 @@ class Key(msgspec.Struct):
     request: str = ""
 
 
+class Secret(msgspec.Struct):
+    """That a tenant has a secret of this name; the value is in no fold."""
+
+    tenant: TenantId
+    name: str
+    version: int
+    set_ns: int
+    user: str = ""
+
+
 class Charge(msgspec.Struct, frozen=True):
     """What an ended attempt used: hundredths of a GPU times milliseconds, as UsageCharged says it."""
 
@@ -251,6 +261,8 @@ class Cluster(msgspec.Struct):
     gpus: dict[GpuId, GpuView] = {}
     tenants: dict[TenantId, Tenant] = {}
     keys: dict[str, Key] = {}
+    # By `<tenant>.<name>`.
+    secrets: dict[str, Secret] = {}
     # The last sequence that changed a key: what an index over them has to look at.
     keys_seq: int = 0
     # The port of the last placement that was given one: the next is looked for after it, so that none is given out again at once.

@@ -25,6 +25,8 @@ from libs.common.model_facts import ModelUndeployed as ModelUndeployed
 from libs.common.model_facts import ReplicaReady as ReplicaReady
 from libs.common.model_facts import ReplicasScaled as ReplicasScaled
 from libs.common.model_facts import ReplicaUnready as ReplicaUnready
+from libs.common.secret_facts import SecretRemoved as SecretRemoved
+from libs.common.secret_facts import SecretSet as SecretSet
 
 VERSION: Final = 1
 FACT_BYTES_MAX: Final = 64 << 10
@@ -250,6 +252,8 @@ GatewayFact = (
     | KeyRotated
     | KeyRevoked
     | AccessRecorded
+    | SecretSet
+    | SecretRemoved
     | ModelDeployed
     | ModelScaled
     | ModelUndeployed

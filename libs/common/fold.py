@@ -8,7 +8,7 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import job_fold, key_fold, model_fold, node_fold, subjects
+from libs.common import job_fold, key_fold, model_fold, node_fold, secret_fold, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
@@ -94,7 +94,9 @@ def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Chan
 
 
 def _budget_exhausted(cluster: Cluster, fact: f.BudgetExhausted, stamp: Stamp) -> Change:
-    tenant = tenant_of(cluster, fact.tenant)
+    tenant = cluster.tenants.get(fact.tenant)
+    if tenant is None:
+        return NOTHING
     tenant.spent_gpu_hours = max(tenant.spent_gpu_hours, fact.gpu_hours)
     return Change()
 
@@ -112,6 +114,8 @@ _FOLDS: Final = {
     f.KeyRotated: key_fold.rotated,
     f.KeyRevoked: key_fold.revoked,
     f.AccessRecorded: key_fold.access_recorded,
+    f.SecretSet: secret_fold.was_set,
+    f.SecretRemoved: secret_fold.removed,
     f.ModelDeployed: model_fold.deployed,
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,

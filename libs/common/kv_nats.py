@@ -28,12 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 async def create_buckets(client: Client, replicas: int) -> None:
-    """Make LEADER and OUTPUT unless they are there. Raises Unavailable when no leader answers."""
+    """Make LEADER, OUTPUT and SECRETS unless they are there. Raises Unavailable when no leader answers."""
     leader = KeyValueConfig(subjects.LEADER_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
     output = KeyValueConfig(
         subjects.OUTPUT_BUCKET, history=1, ttl=OUTPUT_AGE_S, max_bytes=OUTPUT_BUCKET_BYTES, storage=StorageType.FILE, replicas=replicas
     )
-    for config in (leader, output):
+    secret = KeyValueConfig(subjects.SECRET_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
+    for config in (leader, output, secret):
         await _create_bucket(client, config)
 
 
@@ -104,22 +105,23 @@ class KvLeadership:
 
 
 class KvOutputs:
-    """The last bytes of each ended member's output, by key `<job>.<attempt>.<rank>.<stream>`."""
+    """The last bytes of each ended member's output, by key `<job>.<attempt>.<rank>.<stream>`; or another bucket's values."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, bucket: str = subjects.OUTPUT_BUCKET) -> None:
         self.client = client
+        self.bucket = bucket
 
     async def put(self, key: str, data: bytes) -> None:
         """Raises Unavailable when it was not acknowledged."""
-        await _put(self.client, subjects.OUTPUT_BUCKET, key, data)
+        await _put(self.client, self.bucket, key, data)
 
     async def get(self, key: str) -> bytes | None:
         """The bytes, or None when there were none. Raises Unavailable."""
         js = self.client.jetstream(timeout=ASK_TIMEOUT_S)
         try:
-            message = await js.get_last_msg(f"KV_{subjects.OUTPUT_BUCKET}", f"$KV.{subjects.OUTPUT_BUCKET}.{key}")
+            message = await js.get_last_msg(f"KV_{self.bucket}", f"$KV.{self.bucket}.{key}")
         except NotFoundError:
             return None
         except (NatsError, TimeoutError, OSError) as error:
-            raise Unavailable(f"bucket {subjects.OUTPUT_BUCKET} did not answer ({error or 'timeout'})") from error
+            raise Unavailable(f"bucket {self.bucket} did not answer ({error or 'timeout'})") from error
         return message.data

@@ -38,7 +38,10 @@ class Serve(msgspec.Struct, frozen=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths."""
+    """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths.
+
+    `secrets` maps environment variables to names of its tenant's secrets: the values are never here.
+    """
 
     command: tuple[str, ...]
     name: str = ""
@@ -59,6 +62,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     reject_if_impossible: bool = False
     on_control_loss: str = STOP
     serve: Serve | None = None
+    secrets: dict[str, str] = {}
 
     @property
     def ignores_lease(self) -> bool:
@@ -82,6 +86,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: int = 10
     labels: dict[str, str] = {}
     output_limit_bytes: int = 64 << 20
+    secrets: dict[str, str] = {}
 
 
 class Replica(msgspec.Struct, frozen=True):

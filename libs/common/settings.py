@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     api_keys_file: str = ""
+    vault_key_file: str = ""
     model_connect_ms: int = 2_000
     model_answer_ms: int = 600_000
     model_idle_ms: int = 300_000
@@ -121,6 +122,7 @@ HELP = {
     "gateway_host": "address that the gateway listens on",
     "gateway_port": "port that the gateway listens on",
     "api_keys_file": "file of accepted API keys as SHA-256 hex, one a line; empty accepts none",
+    "vault_key_file": "file with the key (32 bytes, base64) under which the gateways keep tenants' secrets; empty: no secrets are kept",
     "model_connect_ms": "how long a replica of a model may take to accept a connection",
     "model_answer_ms": "how long it may take to answer; of a stream: to its first event",
     "model_idle_ms": "how long a stream of a model may say nothing",

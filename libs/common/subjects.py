@@ -62,9 +62,11 @@ NODE_ASK: Final = "ask.node"  # ask.node.<node>.<verb>: gateway -> agent: output
 SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why; trimmer -> scheduler: position
 QUOTA_ASK: Final = "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return
 AUDIT_ASK: Final = "ask.audit"  # ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head
+SECRETS_ASK: Final = "ask.secrets"  # ask.secrets.<node>: agent -> gateway: what a job that is about to start names
 ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
+SECRET_BUCKET: Final = "SECRETS"  # tenants' secrets, sealed
 SNAPSHOT_BUCKET: Final = "SNAPSHOTS"
 
 # Streams beside the log, both audit's; copies of what it keeps.
@@ -92,6 +94,10 @@ def orders(node_id: str) -> str:
 
 def ask_node(node_id: str, verb: str) -> str:
     return f"{NODE_ASK}.{node_id}.{verb}"
+
+
+def ask_secrets(node_id: str) -> str:
+    return f"{SECRETS_ASK}.{node_id}"
 
 
 def ask_scheduler(verb: str) -> str:

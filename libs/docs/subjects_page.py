@@ -36,10 +36,12 @@ BESIDE: Final = {
         "gateway, scheduler -> audit",
         "commits that the log no longer holds, from the archive; its events; the newest signed head",
     ),
+    "SECRETS_ASK": (s.ask_secrets("NODE"), "agent -> gateway", "the secrets of a job that is about to start, sealed to the asker"),
     "ALIVE": (s.ALIVE, "scheduler -> standbys", "the leader's sign of life"),
 }
 BUCKETS: Final = {
     "OUTPUT_BUCKET": (s.OUTPUT_BUCKET, "the last bytes of each ended job, off its node"),
+    "SECRET_BUCKET": (s.SECRET_BUCKET, "tenants' secrets, sealed under a key that only the gateways have"),
     "LEADER_BUCKET": (s.LEADER_BUCKET, "the leader's renewals: quorum writes that say that it still reaches the log"),
     "SNAPSHOT_BUCKET": (s.SNAPSHOT_BUCKET, "snapshots of the state: `cluster` saves a replay, `base` stands for what was trimmed"),
 }

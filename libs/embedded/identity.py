@@ -4,6 +4,7 @@ A seed never leaves its file: the server's configuration holds public keys, the 
 and the clear API key only the local profile.
 """
 
+import base64
 import hashlib
 import os
 import secrets
@@ -17,6 +18,7 @@ from libs.common.errors import Corrupt
 
 SEED_BYTES: Final = 32
 API_KEY_BYTES: Final = 32
+VAULT_KEY_BYTES: Final = 32
 API_KEY_PREFIX: Final = "mk_"
 
 
@@ -53,6 +55,14 @@ def api_key(keys: Path, known: str) -> str:
     path = api_keys_file(keys)
     accepted = path.read_text().splitlines() if path.exists() else []
     return known if known and digest(known) in accepted else new_api_key(keys)
+
+
+def vault_key_file(keys: Path) -> Path:
+    """What the gateways read as MUSTER_VAULT_KEY_FILE; made once, and kept: what is sealed under it opens with nothing else."""
+    path = keys / "vault.key"
+    if not path.exists():
+        write_private(path, base64.b64encode(os.urandom(VAULT_KEY_BYTES)).decode())
+    return path
 
 
 def new_api_key(keys: Path, only: bool = False) -> str:

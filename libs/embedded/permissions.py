@@ -27,11 +27,12 @@ API: Final = "$JS.API"
 # How the server renames the inbox of a question that crosses accounts.
 CROSSED_INBOX: Final = "_R_.>"
 OUTPUT_STREAM: Final = f"KV_{s.OUTPUT_BUCKET}"
+SECRET_STREAM: Final = f"KV_{s.SECRET_BUCKET}"
 LEADER_STREAM: Final = f"KV_{s.LEADER_BUCKET}"
 SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
 # Made and written by audit alone.
 AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
-STREAMS: Final = (s.STREAM, OUTPUT_STREAM, LEADER_STREAM, SNAPSHOT_STREAM)
+STREAMS: Final = (s.STREAM, OUTPUT_STREAM, SECRET_STREAM, LEADER_STREAM, SNAPSHOT_STREAM)
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -83,7 +84,7 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
         TRIMMER: _trimmer(),
         OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
     }
-    found |= {gateway_name(instance): _gateway(instance) for instance in fleet.gateways}
+    found |= {gateway_name(instance): _gateway(instance, fleet) for instance in fleet.gateways}
     if not fleet.isolated:
         found |= {node_name(node_id): node(node_id, fleet) for node_id in fleet.nodes}
     return found
@@ -100,7 +101,15 @@ def node(node_id: str, fleet: Fleet) -> Allowed:
 def node_crossing(node_id: str) -> Crossing:
     """All that there is in a node's account."""
     own = s.node(node_id)
-    asks = (own, f"{API}.DIRECT.GET.{s.STREAM}.{own}", s.heartbeat(node_id), s.desired(node_id), s.roster(node_id), *_put_output())
+    asks = (
+        own,
+        f"{API}.DIRECT.GET.{s.STREAM}.{own}",
+        s.heartbeat(node_id),
+        s.desired(node_id),
+        s.ask_secrets(node_id),
+        s.roster(node_id),
+        *_put_output(),
+    )
     return Crossing(asks, (s.orders(node_id),), (s.ask_node(node_id, ">"),))
 
 
@@ -153,11 +162,14 @@ def _trimmer() -> Allowed:
     return Allowed(_once(publish), _inbox(TRIMMER))
 
 
-def _gateway(instance: str) -> Allowed:
-    """Its own intents, questions, jobs' last output, and the snapshots that it makes, in a bucket that it may make."""
+def _gateway(instance: str, fleet: Fleet) -> Allowed:
+    """Its own intents, questions, jobs' last output, tenants' secrets, and the snapshots that it makes, in a bucket that it may make."""
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
-    return Allowed((s.gateway(instance), *asks, *reads, *_save_snapshots()), _inbox(gateway_name(instance)))
+    secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
+    answers = (CROSSED_INBOX, *(() if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)))
+    publish = (s.gateway(instance), *asks, *reads, *secrets, *_save_snapshots(), *answers)
+    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*")))
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
     base = _base(shape, environ)
     filled = msgspec.structs.replace(base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id)
     keys = str(identity.api_keys_file(state / "keys"))
+    vault = str(identity.vault_key_file(state / "keys"))
     audit = msgspec.structs.replace(
         base,
         cluster_id=shape.cluster_id,
@@ -51,7 +52,7 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
         audit_key_file=str(identity.seed_file(state / "keys", AUDIT_HEADS_KEY)),
     )
     outside = msgspec.structs.replace(
-        filled, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys
+        filled, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys, vault_key_file=vault
     )
     return [
         _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),

@@ -19,7 +19,7 @@ from libs.common.clock import Clock, ClockWatch
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import AnyFact
-from libs.common.kv import OutputStore
+from libs.common.kv import MemoryOutputs, OutputStore
 from libs.common.log import Entry, Log, settled_bounds
 from libs.common.model import JobId
 from libs.common.settings import Settings
@@ -34,7 +34,9 @@ from services.api_gateway.openai.metering import Meter
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.roles import Principal
+from services.api_gateway.secret_answers import SecretAnswers
 from services.api_gateway.telemetry import Telemetry
+from services.api_gateway.vault import Vault
 from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.history import History, concerns
@@ -65,6 +67,7 @@ class Gateway:
         outputs: OutputStore,
         store: SnapshotStore,
         filled: Callable[[], Awaitable[float]] | None = None,
+        secrets: OutputStore | None = None,
     ) -> None:
         self.log, self.bus, self.clock, self.settings, self.outputs, self.store, self.filled = (
             log,
@@ -79,6 +82,8 @@ class Gateway:
         self.telemetry = Telemetry()
         self.models: Catalogue = Deployed(lambda: self.cluster)
         self.meter: Meter = Limited(lambda: self.cluster, bus, clock, settings.limits_answer_ms / 1_000)
+        self.vault = Vault(settings.vault_key_file, secrets or MemoryOutputs())
+        self.secret_answers = SecretAnswers(lambda: self.cluster, bus, self.vault)
         self.upstream = Upstream(settings)
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
@@ -104,6 +109,7 @@ class Gateway:
         """Replay, then serve for ever; raises what ends this process."""
         try:
             await self.replay()
+            await self.secret_answers.listen()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.writer.run(), name="writer")
                 tasks.create_task(self._read(), name="reader")

@@ -13,7 +13,7 @@ from libs.common import model
 from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
-from libs.common.model import JobId, JobSpec, ModelSpec
+from libs.common.model import JobId, JobSpec
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -72,12 +72,6 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
     check_fact_size(fact)
     return fact
-
-
-def warnings(spec: JobSpec | ModelSpec) -> list[str]:
-    """What is accepted, but should not stay unsaid."""
-    named = [name for name in spec.env if SECRET_NAME.search(name)]
-    return [f"env {name} looks like a secret: the log keeps it for ever; let the job read it from a file" for name in named]
 
 
 def cancellation(body: object, job: Job) -> CancelRequested | None:
@@ -170,6 +164,9 @@ def check_environment(env: dict[str, str]) -> None:
     for name, value in env.items():
         if not ENV_NAME.match(name) or "\0" in value:
             raise Refused(f"env: {name[:64]!r} is no valid variable: use letters, digits and _, and no NUL in its value")
+        if SECRET_NAME.search(name) and value:
+            hint = f"muster secret set NAME, then --secret NAME={name[:64]}"
+            raise Refused(f"env: {name[:64]} looks like a secret, and the log keeps env for ever: {hint}")
 
 
 def check_labels(labels: dict[str, str]) -> None:

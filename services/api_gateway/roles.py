@@ -97,6 +97,9 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/keys"): ADMINISTER,
     ("DELETE", "/v1/keys/{key_id}"): ADMINISTER,
     ("POST", "/v1/keys/{key_id}/rotate"): ADMINISTER,
+    ("GET", "/v1/secrets"): READ,
+    ("PUT", "/v1/secrets/{name}"): CREATE,
+    ("DELETE", "/v1/secrets/{name}"): CREATE,
     ("GET", "/v1/whoami"): ANY,
     ("GET", "/v1/version"): ANY,
 }

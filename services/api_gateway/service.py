@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import uvicorn
 
+from libs.common import subjects
 from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
@@ -31,6 +32,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         KvOutputs(client),
         NatsObjects(client, settings.stream_replicas),
         filled=lambda: filled_part(client),
+        secrets=KvOutputs(client, subjects.SECRET_BUCKET),
     )
     await serve(gateway, settings.gateway_host, settings.gateway_port, stop)
 

@@ -21,19 +21,18 @@ from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.kv import OutputStore, output_key
 from libs.common.log import Log
 from libs.common.messages import Heartbeat, Lease, Orders, StartOrder
-from libs.common.model import AttemptRef, Gpu, NodeId, attempt_key
+from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.writer import Writer
 from services.node_agent import actions as a
 from services.node_agent import observations as o
-from services.node_agent import serving
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
-from services.node_agent.environment import environment
+from services.node_agent.launching import launch_of
 from services.node_agent.peers import Peers
-from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Launch, Machine, Memory, Prober
+from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Machine, Memory, Prober
 
 # An answer is waited for during so much of a heartbeat's interval.
 ANSWER_PART: Final = 0.8
@@ -257,7 +256,7 @@ class Agent:
     async def _launch(self, order: StartOrder) -> None:
         key = attempt_key(order.job_id, order.attempt)
         try:
-            await self.jobs.launch(self._launch_of(order))
+            await self.jobs.launch(await launch_of(order, self.node_id, self.machine, self.inventory, self.bus))
         except AlreadyLaunched as error:
             self.tell(o.JobLaunched(key))
             self.tell(o.ProcessExited(key, o.Exit(executed=False, exit_code=None, reason="supervisor_lost", detail=str(error))))
@@ -265,24 +264,6 @@ class Agent:
             self.tell(o.LaunchFailed(key, str(error)))
         else:
             self.tell(o.JobLaunched(key))
-
-    def _launch_of(self, order: StartOrder) -> Launch:
-        spec, base = order.spec, self.machine.environment
-        return Launch(
-            ref=AttemptRef(order.job_id, order.attempt),
-            rank=order.rank,
-            argv=serving.argv_of(order),
-            env=environment(order, self.node_id, self.inventory, base),
-            workdir=spec.workdir or base.get("HOME", "/"),
-            stdin=spec.stdin,
-            output_limit_bytes=spec.output_limit_bytes,
-            ignore_lease=spec.ignores_lease,
-            gpus=tuple(hold.uuid for hold in order.gpus),
-            seq=order.seq,
-            time_limit_s=spec.time_limit_s,
-            grace_s=spec.grace_s,
-            probe=serving.probe_of(order),
-        )
 
     async def _check_release(self, action: a.CheckRelease) -> None:
         left = () if action.processes_gone else await self.jobs.leftovers(action.ref)

@@ -39,10 +39,10 @@ def charge(state: State) -> Sequence[AnyFact]:
 
 def exhaust(state: State) -> Sequence[AnyFact]:
     """A tenant's charges have reached its GPU hours: said once for each budget."""
-    for name in state.spent:
-        tenant = state.cluster.tenants[name]
-        return (BudgetExhausted(tenant=name, gpu_hours=tenant.gpu_hours, used_share_ms=tenant.used_share_ms),)
-    return NONE
+    if not state.spent:
+        return NONE
+    tenant = state.cluster.tenants[min(state.spent)]
+    return (BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=tenant.used_share_ms),)
 
 
 def _refusal(tenant: Tenant, waiting: int) -> str:

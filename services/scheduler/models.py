@@ -108,5 +108,6 @@ def replica_spec(model: Model) -> JobSpec:
         requeue=False,
         labels=spec.labels,
         output_limit_bytes=spec.output_limit_bytes,
+        secrets=spec.secrets,
         serve=Serve(model.name, model.generation, spec.health_path, spec.startup_timeout_s),
     )

@@ -75,6 +75,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.KeyRotated(key_id="k1", secret_hash="ef" * 32, old_until_ns=1_800_000_000_000_000_000, user="ada"),
     f.KeyRevoked(key_id="k1", user="root"),
     f.AccessRecorded(entries=b"\x78\x9c", count=2, first_ns=1, last_ns=2, dropped=3),
+    f.SecretSet(tenant=TENANT, name="hf-token", version=3, user="ada"),
+    f.SecretRemoved(tenant=TENANT, name="hf-token", user="ada"),
     f.ModelDeployed(name="chat", spec=MODEL, tenant=TENANT, user="ada"),
     f.ModelScaled(name="chat", replicas=3, user="ada"),
     f.ModelUndeployed(name="chat", user="ada"),

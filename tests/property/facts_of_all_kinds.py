@@ -66,6 +66,9 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield f.KeyRotated(key_id=chance.choice(KEYS), secret_hash="g")
     yield f.KeyRevoked(key_id=chance.choice(KEYS))
     yield f.AccessRecorded(entries=b"", count=0)
+    yield f.SecretSet(tenant=chance.choice(TENANTS), name="s")
+    if cluster.secrets:
+        yield f.SecretRemoved(tenant=chance.choice(TENANTS), name="s")
     for name in MODELS:
         yield f.ModelDeployed(name=name, spec=ModelSpec(command=("serve",)), tenant=chance.choice(TENANTS))
         yield f.ModelScaled(name=name, replicas=chance.randrange(4))
@@ -82,7 +85,9 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.JobRejected(job_id=job.job_id, reason="too many wait")
     for due in cluster.uncharged.values():
         yield f.UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=chance.randrange(100))
-    yield f.BudgetExhausted(tenant=chance.choice(TENANTS), gpu_hours=chance.randrange(1, 3), used_share_ms=0)
+    for tenant in cluster.tenants.values():
+        if tenant.gpu_hours and not tenant.exhausted:
+            yield f.BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=0)
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -214,6 +219,8 @@ def wild(chance: Random) -> AnyFact:
         f.KeyRotated(key_id=word, secret_hash=word, old_until_ns=number),
         f.KeyRevoked(key_id=word),
         f.AccessRecorded(entries=b"?", count=number, dropped=number),
+        f.SecretSet(tenant=chance.choice(TENANTS), name=word, version=number, user=word),
+        f.SecretRemoved(tenant=chance.choice(TENANTS), name=word),
         f.ModelDeployed(name=model, spec=ModelSpec(command=(), replicas=number), tenant=chance.choice(TENANTS)),
         f.ModelScaled(name=model, replicas=number),
         f.ModelUndeployed(name=model),

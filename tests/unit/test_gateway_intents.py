@@ -8,7 +8,7 @@ from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
-from services.api_gateway.intents import cancellation, declaration, submission, warnings
+from services.api_gateway.intents import cancellation, declaration, submission
 
 J = JobId("j1")
 
@@ -94,12 +94,16 @@ def test_what_is_no_request_is_refused(body: object) -> None:
         submission(body, J)
 
 
-def test_a_variable_that_looks_like_a_secret_is_warned_of() -> None:
-    assert len(warnings(JobSpec(command=("true",), env={"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "y"}))) == 2
+@pytest.mark.parametrize("name", ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "db_password"])
+def test_a_variable_that_looks_like_a_secret_is_refused_with_what_to_do(name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        submission({"command": ["true"], "env": {name: "hunter2"}}, J)
+    assert f"--secret NAME={name}" in str(refused.value) and "hunter2" not in str(refused.value)
 
 
-def test_a_variable_that_only_resembles_one_is_not() -> None:
-    assert warnings(JobSpec(command=("true",), env={"TOKENIZERS_PARALLELISM": "0", "MONKEY": "1"})) == []
+def test_a_variable_that_only_resembles_one_or_is_empty_is_not() -> None:
+    env = {"TOKENIZERS_PARALLELISM": "0", "MONKEY": "1", "HF_TOKEN": ""}
+    assert submission({"command": ["true"], "env": env}, J).spec.env == env
 
 
 @pytest.mark.parametrize("name", [15, "15", "TERM", "SIGTERM", "term"])

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from libs.common.cluster import Model
 from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
-from services.api_gateway import idempotency, intents, model_intents, roles
+from services.api_gateway import idempotency, model_intents, roles, secret_intents
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_why
 from services.api_gateway.http.queries import (
@@ -53,12 +53,12 @@ async def deploy(request: Request) -> Response:
 
 async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Response:
     gateway.check_room()
+    secret_intents.check(gateway.cluster, fact.tenant, fact.spec.secrets, fact.spec.env)
     await gateway.record(fact)
     model = gateway.cluster.models[fact.name]
     if model.tenant != fact.tenant:
         raise Problem(409, f"model {fact.name} was deployed by another tenant at the same moment: take another name")
     shown = model_shown(gateway.cluster, model)
-    shown.warnings = intents.warnings(fact.spec)
     return answer(shown, status, {"location": f"/v1/deployments/{fact.name}"})
 
 

@@ -15,7 +15,7 @@ from libs.common.cluster import Job
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
 from libs.common.model import JobId, TenantId
-from services.api_gateway import idempotency, intents, roles
+from services.api_gateway import idempotency, intents, roles, secret_intents
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
@@ -79,8 +79,10 @@ async def submit(request: Request) -> Response:
     once = idempotency.once(request.headers.get(idempotency.HEADER), "job", tenant, body)
     job_id = JobId("j" + once.id) if once.id else gateway.new_job_id()
     fact = replace(intents.submission(body, job_id), tenant=TenantId(tenant), request=once.digest)
+    if job_id not in gateway.cluster.jobs:
+        secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
     if query.dry_run:
-        return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": intents.warnings(fact.spec)})
+        return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
     seq = 0
     if job_id not in gateway.cluster.jobs:
         gateway.check_room()
@@ -94,7 +96,6 @@ def _submitted(gateway: Gateway, fact: JobSubmitted, once: Once, seq: int) -> Re
     once.check(job.tenant == fact.tenant, job.request)
     replayed = job.seq != seq
     shown = job_shown(gateway.cluster, job)
-    shown.warnings = intents.warnings(job.spec)
     headers = {"location": f"/v1/jobs/{job.job_id}", **(idempotency.REPLAYED if replayed else {})}
     return answer(shown, 200 if replayed else 201, headers)
 

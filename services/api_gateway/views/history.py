@@ -118,6 +118,8 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.KeyRotated: lambda x: f"key {x.key_id} given another secret by {x.user or 'someone'}",
     f.KeyRevoked: lambda x: f"key {x.key_id} revoked by {x.user or 'someone'}",
     f.AccessRecorded: lambda x: f"{x.count} requests{f', {x.dropped} before them not kept' if x.dropped else ''}",
+    f.SecretSet: lambda x: f"secret {x.name} of {x.tenant}, version {x.version}, set by {x.user or 'someone'}",
+    f.SecretRemoved: lambda x: f"secret {x.name} of {x.tenant} removed by {x.user or 'someone'}",
     f.ModelDeployed: lambda x: f"model {x.name} deployed by {x.user or 'someone'}: {x.spec.replicas} x {' '.join(x.spec.command)[:80]}",
     f.ModelScaled: lambda x: f"model {x.name}: {x.replicas} replicas asked for by {x.user or 'someone'}",
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {x.user or 'someone'}",

@@ -1,0 +1,67 @@
+"""`muster secret set|list|rm`."""
+
+import sys
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from libs.cli.gateway import ask
+from libs.cli.output import listed, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column
+
+COLUMNS: Final = (Column("SECRET"), Column("VERSION", right=True), Column("SET"), Column("USER"))
+
+
+@click.group(short_help="Keep, list and remove secrets that jobs are given.")
+def command() -> None:
+    """Keep, list and remove secrets that jobs are given.
+
+    \b
+    muster secret set hf-token < token.txt
+    muster run --secret hf-token=HF_TOKEN -- python train.py
+    """
+
+
+@command.command("set")
+@click.argument("name")
+@click.option("--from-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the value from this file.")
+def set_secret(name: str, from_file: Path | None) -> None:
+    """Keep a secret of your tenant, read from a file, standard input, or asked for; never from the command line, which others can see.
+
+    One line's end is taken off the value's end.
+    """
+    made = ask(read_profile(), "PUT", _path(name), body={"value": _value(from_file)})
+    print(f"secret {name}, version {made['version']}")
+
+
+@command.command("list")
+@listed
+def list_secrets(form: str, no_headers: bool) -> None:
+    """List your tenant's secrets, without their values."""
+    found = ask(read_profile(), "GET", "/v1/secrets")["secrets"]
+    if not print_value(found, form):
+        rows = [[each["name"], str(each["version"]), each["set_at"] or "-", each["user"] or "-"] for each in found]
+        print_table(COLUMNS, rows, not no_headers, form == "wide")
+
+
+@command.command("rm")
+@click.argument("name")
+def remove_secret(name: str) -> None:
+    """Remove a secret: no job is given it from now on."""
+    ask(read_profile(), "DELETE", _path(name))
+    print(f"secret {name} is removed")
+
+
+def _value(from_file: Path | None) -> str:
+    if from_file is not None:
+        return from_file.read_text().removesuffix("\n")
+    if sys.stdin.isatty():
+        return str(click.prompt("value", hide_input=True))
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _path(name: str) -> str:
+    return f"/v1/secrets/{quote(name, safe='')}"

@@ -1,0 +1,42 @@
+"""/v1/secrets: a tenant's secrets by name. A value comes in once, is sealed, and is never shown again."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from services.api_gateway import secret_intents as intents
+from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, principal_of, read, settled
+from services.api_gateway.secret_intents import SecretShown
+from services.api_gateway.times import rfc3339
+
+router = APIRouter(tags=["secrets"])
+
+
+@router.get("/v1/secrets", openapi_extra=documented(Query))
+async def list_secrets(request: Request) -> Response:
+    """The names and versions of the asker's own tenant's secrets."""
+    gateway, _ = await settled(request, Query)
+    own = sorted((each for each in gateway.cluster.secrets.values() if each.tenant == principal_of(request).tenant), key=lambda s: s.name)
+    shown = [SecretShown(each.name, each.version, rfc3339(each.set_ns), each.user) for each in own]
+    return await answer_list("secrets", shown, {"seq": gateway.cluster.seq})
+
+
+@router.put("/v1/secrets/{name}", openapi_extra=documented(Query, intents.SECRET_FIELDS))
+async def set_secret(request: Request, name: str) -> Response:
+    """Keep a secret, or give it another value: jobs that begin from now on are given that one."""
+    read(request, Query)
+    gateway, principal = gateway_of(request), principal_of(request)
+    fact, value = intents.setting(await body_of(request), gateway.cluster, principal.tenant, name, principal.user)
+    await gateway.vault.put(fact.tenant, fact.name, value)
+    await gateway.record(fact)
+    shown = SecretShown(fact.name, fact.version, rfc3339(gateway.clock.wall_ns()), fact.user)
+    return answer(shown, 201 if fact.version == 1 else 200)
+
+
+@router.delete("/v1/secrets/{name}", status_code=204, openapi_extra=documented(Query))
+async def remove_secret(request: Request, name: str) -> Response:
+    """Remove a secret: no job is given it from now on."""
+    read(request, Query)
+    gateway, principal = gateway_of(request), principal_of(request)
+    await gateway.record(intents.removal(gateway.cluster, principal.tenant, name, principal.user))
+    await gateway.vault.remove(principal.tenant, name)
+    return Response(status_code=204)

@@ -1,0 +1,69 @@
+"""Secrets at rest: opened with the vault's key only, in their own tenant's and name's place only."""
+
+import base64
+from pathlib import Path
+
+import msgspec
+import pytest
+from nacl.public import PrivateKey, SealedBox
+
+from libs.common.errors import Corrupt, Refused
+from libs.common.kv import MemoryOutputs
+from services.api_gateway.vault import Vault, sealed_to
+
+VALUE = "correct horse battery staple"
+
+
+def vault(tmp_path: Path, byte: bytes = b"k", store: MemoryOutputs | None = None) -> Vault:
+    path = tmp_path / f"{byte.decode()}.key"
+    path.write_bytes(base64.b64encode(byte * 32) + b"\n")
+    return Vault(str(path), store or MemoryOutputs())
+
+
+async def test_a_value_comes_back_and_does_not_stand_in_the_bucket(tmp_path: Path) -> None:
+    store = MemoryOutputs()
+    kept = vault(tmp_path, store=store)
+    await kept.put("physics", "hf-token", VALUE)
+    assert await kept.get("physics", "hf-token") == VALUE
+    assert VALUE.encode() not in b"".join(store.values.values())
+
+
+async def test_what_is_not_there_or_was_removed_is_none(tmp_path: Path) -> None:
+    kept = vault(tmp_path)
+    assert await kept.get("physics", "x") is None
+    await kept.put("physics", "x", VALUE)
+    await kept.remove("physics", "x")
+    assert await kept.get("physics", "x") is None
+
+
+async def test_another_key_opens_nothing(tmp_path: Path) -> None:
+    store = MemoryOutputs()
+    await vault(tmp_path, store=store).put("physics", "x", VALUE)
+    with pytest.raises(Corrupt):
+        await vault(tmp_path, b"j", store).get("physics", "x")
+
+
+@pytest.mark.parametrize("place", ["chemistry.x", "physics.y"])
+async def test_a_value_moved_to_another_place_is_found_out(tmp_path: Path, place: str) -> None:
+    store = MemoryOutputs()
+    kept = vault(tmp_path, store=store)
+    await kept.put("physics", "x", VALUE)
+    store.values[place] = store.values["physics.x"]
+    with pytest.raises(Corrupt):
+        await kept.get(*place.split("."))
+
+
+async def test_without_a_usable_key_nothing_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "short.key").write_text("c2hvcnQ=")
+    for name in ("", str(tmp_path / "none"), str(tmp_path / "short.key")):
+        with pytest.raises(Refused):
+            await Vault(name, MemoryOutputs()).put("physics", "x", VALUE)
+
+
+def test_an_answer_opens_with_the_asker_s_key_only() -> None:
+    private = PrivateKey.generate()
+    sealed = sealed_to(bytes(private.public_key), {"TOKEN": VALUE})
+    assert VALUE.encode() not in sealed
+    assert msgspec.msgpack.decode(SealedBox(private).decrypt(sealed)) == {"TOKEN": VALUE}
+    with pytest.raises(Refused):
+        sealed_to(b"short", {})
