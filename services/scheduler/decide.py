@@ -15,6 +15,7 @@ from libs.common.model import Member, NodeId
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose, possible
+from services.scheduler.placement.circles import circle_of
 from services.scheduler.queue import Shape
 from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt
 
@@ -196,7 +197,7 @@ def place(state: State) -> Sequence[AnyFact]:
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue
-        choice = choose(state.capacity, job.spec)
+        choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
         if choice is not NOTHING:
             return (placement(state, job, choice),)
         break

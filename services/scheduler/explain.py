@@ -12,6 +12,7 @@ from libs.common.cluster import Cluster, Job, Node, is_ready, node_gpus, silent_
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from services.scheduler.decide import over_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
+from services.scheduler.placement.circles import circle_of, circle_on
 from services.scheduler.queue import shape_of
 from services.scheduler.state import State
 
@@ -64,7 +65,7 @@ def why_queued(state: State, job: Job) -> dict[str, Any]:
     if not possible(state.capacity, job.spec):
         text = f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}"
         return _answer(state, job.job_id, job.state, text, blockers, _cheapest(state, job))
-    if choose(state.capacity, job.spec) is not NOTHING:
+    if choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant)) is not NOTHING:
         return _behind(state, job, blockers)
     text = f"it needs {_wish(job)}, and not enough is free now"
     return _answer(state, job.job_id, job.state, text, blockers, "wait for running jobs to end, or cancel some")
@@ -100,8 +101,12 @@ def _node_blocker(cluster: Cluster, node: Node, job: Job) -> str:
     healthy = [view for view in views if view.health in gpu_life.USABLE]
     if len(healthy) < spec.gpus:
         return "devices not healthy"
-    if sum(1 for view in healthy if WHOLE_GPU - view.held >= spec.gpu_share) < spec.gpus:
+    free = [view for view in healthy if WHOLE_GPU - view.held >= spec.gpu_share]
+    if len(free) < spec.gpus:
         return "devices in use"
+    circle = circle_of(cluster, job.tenant)
+    if sum(1 for view in free if view.held == 0 or circle_on(cluster, view) == circle) < spec.gpus:
+        return "devices with another tenant's jobs"
     return ""
 
 

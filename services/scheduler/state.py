@@ -78,6 +78,8 @@ class State:
             self._look_at(change)
             if isinstance(fact, TenantSet):
                 self.queue.version += 1  # a higher limit may let a job start
+                for node_id in list(self.capacity.shared):
+                    self.capacity.refresh(self.cluster, node_id)  # or its word on sharing open a device
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log; their sequence is not known yet."""

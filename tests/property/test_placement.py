@@ -1,13 +1,17 @@
 """Placement against brute force: what is chosen is real, disjoint and free, and something is chosen whenever anything could be."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from hypothesis import given as draw
 from hypothesis import strategies as st
 
+from libs.common import facts as f
 from libs.common.cluster import node_gpus
-from libs.common.model import WHOLE_GPU, JobSpec
+from libs.common.facts import AnyFact
+from libs.common.model import WHOLE_GPU, JobSpec, TenantId
 from services.scheduler.placement.choose import NOTHING, choose
+from services.scheduler.placement.circles import circle_of
 from services.scheduler.state import State
 from tests.given import given, member, placed, registered, spec, waiting
 
@@ -41,7 +45,7 @@ def test_a_choice_is_made_exactly_when_one_exists_and_takes_only_what_is_free(
     sizes: list[int], holds: list[tuple[int, int, int]], wish: JobSpec
 ) -> None:
     state = world(sizes, holds)
-    choice = choose(state.capacity, wish)
+    choice = choose(state.capacity, wish, TenantId("default"))
     assert (choice is not NOTHING) == (could_serve(state, wish) >= wish.nodes)
     assert len({node for node, _ in choice}) == len(choice)
     for node, taken in choice:
@@ -49,3 +53,35 @@ def test_a_choice_is_made_exactly_when_one_exists_and_takes_only_what_is_free(
         for hold in taken:
             view = state.cluster.gpus[hold.uuid]
             assert view.node_id == node and view.held + hold.share <= WHOLE_GPU
+
+
+TENANTS = ("red", "blue", "green")
+OWNED = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([20, 30, 50]), st.sampled_from(TENANTS)), max_size=8)
+
+
+@draw(OWNED, st.sets(st.sampled_from(TENANTS)), st.sampled_from(TENANTS), st.integers(1, 4), st.sampled_from([20, 50]))
+def test_a_device_is_shared_with_another_tenant_exactly_when_both_may(
+    holds: list[tuple[int, int, str]], sharing: set[str], tenant: str, gpus: int, share: int
+) -> None:
+    """Against brute force: what is chosen is free or open to this tenant, and all of it that is there is found."""
+    words = [f.TenantSet(tenant=TenantId(name), shares_devices=name in sharing) for name in TENANTS]
+    history: list[AnyFact] = [registered("n", gpus=4), *words]
+    owners: dict[str, set[str]] = {}
+    held: Counter[str] = Counter()
+    for number, (gpu, part, owner) in enumerate(holds):
+        job, uuid = f"h{number}", f"n-gpu{gpu}"
+        there = owners.setdefault(uuid, set())
+        if held[uuid] + part <= WHOLE_GPU and all(other == owner or {other, owner} <= sharing for other in there):
+            there.add(owner)
+            held[uuid] += part
+            history += [*waiting(job, gpu_share=part, tenant=owner), placed(job, member("n", gpu, share=part))]
+    state = given(history)
+
+    def may(uuid: str) -> bool:
+        open_to = all(other == tenant or {other, tenant} <= sharing for other in owners.get(uuid, ()))
+        return open_to and WHOLE_GPU - held[uuid] >= share
+
+    allowed = [uuid for uuid in state.cluster.gpus if may(uuid)]
+    choice = choose(state.capacity, spec(gpus=gpus, gpu_share=share), circle_of(state.cluster, TenantId(tenant)))
+    assert (choice is not NOTHING) == (len(allowed) >= gpus)
+    assert all(hold.uuid in allowed for _, taken in choice for hold in taken)

@@ -27,6 +27,7 @@ from services.node_agent import observations as o
 from services.node_agent.service import Agent
 from services.scheduler import decide
 from services.scheduler.leases import Leases
+from services.scheduler.placement import capacity, circles
 from services.scheduler.renewals import Renewals
 from services.scheduler.service import Scheduler
 from tests.sim.log import SimStream
@@ -52,6 +53,12 @@ def neither_guard_nor_commit_numbers(patch: pytest.MonkeyPatch) -> None:
     """The guard is off, and no reader counts a writer's commits."""
     the_guard_is_off(patch)
     patch.setattr(fold, "check_place", lambda cluster, seq, subject, commit: None)
+
+
+def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
+    """A part of a device is free for whoever comes, whatever tenant has the rest."""
+    patch.setattr(capacity, "circle_on", lambda cluster, view: circles.SHARING)
+    patch.setattr(decide, "circle_of", lambda cluster, tenant: circles.SHARING)
 
 
 def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:

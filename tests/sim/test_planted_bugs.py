@@ -31,6 +31,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.an_empty_directory_speaks_for_the_one_before: 30,
     planted.a_long_lease_is_forgotten: 20,
     planted.what_goes_on_is_requeued_like_the_others: 30,
+    planted.tenants_share_devices_unasked: 10,
 }
 
 

@@ -21,6 +21,8 @@ SUBMIT_WITHIN_S: Final = 14.0
 LONG_S: Final = 30.0
 GOES_ON: Final = 0.2
 SHARES: Final = (25, 30, 50, 60)
+# So often an administrator lets a tenant share devices.
+SHARING_PART: Final = 0.4
 
 
 class Act(msgspec.Struct, frozen=True, order=True):
@@ -45,8 +47,8 @@ class Shape(msgspec.Struct, frozen=True):
 def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
     """In order of time."""
     dice, going_on = random.Random(f"workload {seed}"), random.Random(f"control loss {seed}")
-    acts = [(0.0, _tenants(dice, shape, True))]
-    acts += [(dice.uniform(2.0, SUBMIT_WITHIN_S), _tenants(dice, shape, False)) for _ in range(dice.randint(0, 3))]
+    acts = [(0.0, _tenants(dice, f"{seed}", shape, True))]
+    acts += [(dice.uniform(2.0, SUBMIT_WITHIN_S), _tenants(dice, f"{seed} {change}", shape, False)) for change in range(dice.randint(0, 3))]
     for number in range(dice.randint(JOBS_MIN, JOBS_MAX)):
         at_s = dice.choice((0.1, 0.1, dice.uniform(0.1, SUBMIT_WITHIN_S)))
         job_id = JobId(f"job-{number}")
@@ -62,10 +64,14 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
     return [Act(at_s, number, acts[index][1]) for number, (at_s, index) in enumerate(ordered)]
 
 
-def _tenants(dice: random.Random, shape: Shape, first: bool) -> tuple[f.AnyFact, ...]:
+def _tenants(dice: random.Random, seed: str, shape: Shape, first: bool) -> tuple[f.AnyFact, ...]:
     limits = {"red": (shape.limit_min, 600, 900), "blue": (shape.limit_min, 500, 0)}
     names = list(limits) if first else [dice.choice(list(limits))]
-    return tuple(f.TenantSet(tenant=TenantId(name), max_gpu_share=dice.choice(limits[name])) for name in names)
+    shares = random.Random(f"shares {seed}")  # of its own: the other choices of a seed stay as they were
+    return tuple(
+        f.TenantSet(tenant=TenantId(name), max_gpu_share=dice.choice(limits[name]), shares_devices=shares.random() < SHARING_PART)
+        for name in names
+    )
 
 
 def _spec(dice: random.Random, shape: Shape) -> JobSpec:

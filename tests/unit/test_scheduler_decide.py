@@ -100,6 +100,31 @@ def test_a_tenant_whose_budget_is_used_up_lets_others_pass_until_it_is_raised() 
     assert decisions(given(registered("a"), spent, waits, raised))[0] == placed("j", member("a", 0))
 
 
+def test_parts_of_one_device_go_to_one_tenant_at_a_time() -> None:
+    busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30))]
+    theirs = given(registered("a", gpus=1), busy, waiting("j", tenant="u", gpu_share=30))
+    assert decisions(theirs) == []
+    own = given(registered("a", gpus=1), busy, waiting("j", tenant="t", gpu_share=30))
+    assert decisions(own) == [placed("j", member("a", 0, share=30), port=29_501)]
+
+
+def test_tenants_share_a_device_when_both_may() -> None:
+    words = [f.TenantSet(tenant=TenantId(name), shares_devices=True) for name in ("t", "u")]
+    busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30)), *waiting("j", tenant="u", gpu_share=30)]
+    assert decisions(given(registered("a", gpus=1), words[:1], busy)) == []
+    assert decisions(given(registered("a", gpus=1), words, busy)) == [placed("j", member("a", 0, share=30), port=29_501)]
+
+
+def test_a_word_that_comes_while_a_job_waits_opens_the_device_to_it() -> None:
+    words = [f.TenantSet(tenant=TenantId(name), shares_devices=True) for name in ("t", "u")]
+    busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30)), *waiting("j", tenant="u", gpu_share=30)]
+    state = given(registered("a", gpus=1), words[:1], busy)
+    assert decide(state, 0, ()) == ()
+    commit = f.Commit(f.VERSION, f.VERSION, "facts.gateway.a", 1, 0, 0, 0, (words[1],))
+    state.apply_entry(state.seq + 1, "facts.gateway.a", commit)
+    assert [type(fact) for fact in decide(state, 0, ())] == [f.JobPlaced]
+
+
 def test_a_job_whose_members_all_exited_with_0_is_completed() -> None:
     state = given(registered("a"), waiting("j"), placed("j", member("a", 0)), ended("j", "a"))
     assert decisions(state) == [f.JobClosed(job_id=JobId("j"), attempt=1, outcome="completed", exit_code=0)]

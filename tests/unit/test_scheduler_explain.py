@@ -67,6 +67,12 @@ def test_a_tenant_whose_budget_is_used_up_is_named() -> None:
     assert answer["answer"] == "tenant t has used up its budget of 3 GPU hours: nothing more of it starts"
 
 
+def test_a_device_that_is_another_tenant_s_is_named() -> None:
+    busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30))]
+    answer = explain(given(registered("a", gpus=1), busy, waiting("j", gpu_share=50)), J)
+    assert answer["blockers"] == [{"what": "devices with another tenant's jobs", "count": 1, "detail": "a"}]
+
+
 def test_a_job_behind_another_is_told_which() -> None:
     busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
     answer = explain(given(registered("a"), busy, waiting("big", gpus=4), waiting("j")), J)

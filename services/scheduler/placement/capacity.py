@@ -6,11 +6,12 @@ registration: its lowest bit is the same for every reader of the log, whatever w
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common import gpu_life
 from libs.common.cluster import Cluster, GpuView, Node, node_gpus
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, NodeId
+from services.scheduler.placement.circles import circle_on
 
 
 def bits(nodes: int) -> Iterator[int]:
@@ -21,9 +22,16 @@ def bits(nodes: int) -> Iterator[int]:
         nodes ^= lowest
 
 
+class Part(NamedTuple):
+    """What is free of a partly held device, in hundredths, and to whom it is open (`circles.py`)."""
+
+    free: int
+    circle: str
+
+
 class Capacity:
-    """`by_free[n]` are the nodes with n wholly free devices, as bits; `nodes` and `index` say which node a bit is; `shared` is the
-    free share (hundredths) of partly held devices, by node.
+    """`by_free[n]` are the nodes with n wholly free devices, as bits; `nodes` and `index` say which node a bit is; `shared` are
+    the partly held devices, by node.
 
     `version` grows with every change that could let a waiting job start.
     """
@@ -33,7 +41,7 @@ class Capacity:
         self.index: Final[dict[NodeId, int]] = {}
         self.by_free: Final[list[int]] = [0] * (GPUS_PER_NODE_MAX + 1)
         self.whole: Final[dict[NodeId, list[GpuId]]] = {}
-        self.shared: Final[dict[NodeId, dict[GpuId, int]]] = {}
+        self.shared: Final[dict[NodeId, dict[GpuId, Part]]] = {}
         self.sizes: Final[dict[NodeId, int]] = {}
         self.version = 0
         # Answers of `choose.possible` as long as no node's size changes, by (nodes, gpus).
@@ -68,7 +76,7 @@ class Capacity:
             if held == 0:
                 free.append(view.gpu.uuid)
             elif held < WHOLE_GPU:
-                shared[view.gpu.uuid] = WHOLE_GPU - held
+                shared[view.gpu.uuid] = Part(WHOLE_GPU - held, circle_on(cluster, view))
         self.whole[node.node_id] = free
         self.by_free[len(free)] |= 1 << self.index[node.node_id]
         if shared:

@@ -16,10 +16,12 @@ Choice = list[tuple[NodeId, tuple[GpuHold, ...]]]
 NOTHING: Final[Choice] = []
 
 
-def choose(capacity: Capacity, spec: JobSpec) -> Choice:
-    """`spec.nodes` different nodes with their devices, in rank order; NOTHING when they cannot all be had now."""
+def choose(capacity: Capacity, spec: JobSpec, circle: str) -> Choice:
+    """`spec.nodes` different nodes with their devices, in rank order; NOTHING when they cannot all be had now. A device that others
+    hold a part of serves only their own circle (`circles.py`).
+    """
     found: Choice = []
-    for node_id, holds in _offers(capacity, spec):
+    for node_id, holds in _offers(capacity, spec, circle):
         found.append((node_id, holds))
         if len(found) == spec.nodes:
             return found
@@ -35,12 +37,12 @@ def possible(capacity: Capacity, spec: JobSpec) -> bool:
     return known
 
 
-def _offers(capacity: Capacity, spec: JobSpec) -> Iterator[tuple[NodeId, tuple[GpuHold, ...]]]:
+def _offers(capacity: Capacity, spec: JobSpec, circle: str) -> Iterator[tuple[NodeId, tuple[GpuHold, ...]]]:
     """Nodes that can serve one member, best fit first."""
     if spec.gpu_share == WHOLE_GPU or spec.gpus == 0:
         yield from _whole_offers(capacity, spec.gpus)
     else:
-        yield from _shared_offers(capacity, spec.gpus, spec.gpu_share)
+        yield from _shared_offers(capacity, spec.gpus, spec.gpu_share, circle)
 
 
 def _whole_offers(capacity: Capacity, gpus: int) -> Iterator[tuple[NodeId, tuple[GpuHold, ...]]]:
@@ -50,27 +52,33 @@ def _whole_offers(capacity: Capacity, gpus: int) -> Iterator[tuple[NodeId, tuple
             yield node_id, tuple(GpuHold(uuid) for uuid in capacity.whole[node_id][:gpus])
 
 
-def _shared_offers(capacity: Capacity, gpus: int, share: int) -> Iterator[tuple[NodeId, tuple[GpuHold, ...]]]:
+def _shared_offers(capacity: Capacity, gpus: int, share: int, circle: str) -> Iterator[tuple[NodeId, tuple[GpuHold, ...]]]:
     """First the nodes whose partly held devices serve alone, tightest first; then those that must open a whole device."""
-    partly = [(free, node_id) for node_id, free in ((n, _tightest(capacity, n, gpus, share)) for n in capacity.shared) if free]
+    partly = [(free, node_id) for node_id, free in ((n, _tightest(capacity, n, gpus, share, circle)) for n in capacity.shared) if free]
     for free, node_id in sorted(partly):
         yield node_id, tuple(GpuHold(uuid, share) for _, uuid in free)
     served = {node_id: None for _, node_id in partly}
     for level in range(GPUS_PER_NODE_MAX + 1):
         for index in bits(capacity.by_free[level]):
             node_id = capacity.nodes[index]
-            if node_id not in served and (holds := _mixed(capacity, node_id, gpus, share)):
+            if node_id not in served and (holds := _mixed(capacity, node_id, gpus, share, circle)):
                 yield node_id, holds
 
 
-def _tightest(capacity: Capacity, node_id: NodeId, gpus: int, share: int) -> list[tuple[int, GpuId]]:
+def _tightest(capacity: Capacity, node_id: NodeId, gpus: int, share: int, circle: str) -> list[tuple[int, GpuId]]:
     """The `gpus` partly held devices with the least free share that still serves; empty when there are not so many."""
-    fitting = sorted((free, uuid) for uuid, free in capacity.shared[node_id].items() if free >= share)
+    fitting = _fitting(capacity, node_id, share, circle)
     return list(fitting[:gpus]) if len(fitting) >= gpus else []
 
 
-def _mixed(capacity: Capacity, node_id: NodeId, gpus: int, share: int) -> tuple[GpuHold, ...]:
+def _mixed(capacity: Capacity, node_id: NodeId, gpus: int, share: int, circle: str) -> tuple[GpuHold, ...]:
     """Partly held devices as far as they serve, whole ones for the rest; empty when the node cannot."""
-    partly = sorted((free, uuid) for uuid, free in capacity.shared.get(node_id, {}).items() if free >= share)
+    partly = _fitting(capacity, node_id, share, circle)
     devices = [uuid for _, uuid in partly] + capacity.whole[node_id]
     return tuple(GpuHold(uuid, share) for uuid in devices[:gpus]) if len(devices) >= gpus else ()
+
+
+def _fitting(capacity: Capacity, node_id: NodeId, share: int, circle: str) -> list[tuple[int, GpuId]]:
+    """Partly held devices that are open to the circle and have the share free, least free first."""
+    partly = capacity.shared.get(node_id, {})
+    return sorted((part.free, uuid) for uuid, part in partly.items() if part.free >= share and part.circle == circle)

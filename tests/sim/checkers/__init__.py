@@ -22,6 +22,7 @@ from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
+from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
 from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 
 ALL: Final[tuple[type[Checker], ...]] = (
@@ -40,5 +41,6 @@ ALL: Final[tuple[type[Checker], ...]] = (
     QuotaNeverExceeded,
     ReplayEqualsLive,
     StartedOnlyWhenPlaced,
+    TenantsNeverShareAGpu,
     TimeLimitNeverEarly,
 )
