@@ -56,10 +56,10 @@ async def test_a_body_that_is_no_request_is_never_a_fault_of_the_server(world: W
 
 async def test_a_dry_run_records_nothing(world: World) -> None:
     before = await world.log.bounds()
-    shown = await world.ask("POST", "/v1/jobs?dry_run=true", 200, json={"command": ["true"], "env": {"HF_TOKEN": "x"}})
+    shown = await world.ask("POST", "/v1/jobs?dry_run=true", 200, json={"command": ["true"], "env": {"MODE": "x"}})
     assert await world.log.bounds() == before
     assert shown["spec"]["command"] == ["true"]
-    assert "HF_TOKEN" in shown["warnings"][0]
+    assert shown["warnings"] == []
 
 
 async def test_submissions_at_once_all_get_an_answer(world: World) -> None:
