@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.common import gpu_life, job_life
-from libs.common.cluster import Cluster, Job, Node, is_ready, node_gpus, silent_nodes, tenant_of
+from libs.common.cluster import Cluster, Job, Node, Tenant, is_ready, node_gpus, silent_nodes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from services.scheduler.decide import over_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
@@ -50,7 +50,7 @@ def why_queued(state: State, job: Job) -> dict[str, Any]:
     """The proof for a job that waits, or would."""
     blockers = list(_node_blockers(state.cluster, job))
     shape = shape_of(job)
-    tenant = tenant_of(state.cluster, job.tenant)
+    tenant = state.cluster.tenants.get(job.tenant) or Tenant(job.tenant)
     if tenant.exhausted:
         limit = f"tenant {job.tenant} has used up its budget of {tenant.gpu_hours} GPU hours"
         blocker = _blocker("tenant budget", 1, limit)

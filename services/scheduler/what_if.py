@@ -13,6 +13,7 @@ from libs.common.model import GpuHold, JobId, JobSpec, TenantId
 from services.scheduler.decide import stands_aside
 from services.scheduler.explain import why_queued
 from services.scheduler.placement.choose import NOTHING, Choice, choose
+from services.scheduler.placement.circles import circle_of
 from services.scheduler.queue import shape_of
 from services.scheduler.state import State
 
@@ -47,7 +48,7 @@ def _choice(state: State, job: Job) -> Choice:
     for key, job_id, shape in state.queue.heads():
         if key < state.order(job) and not stands_aside(state, shape, state.cluster.jobs[job_id]):
             return NOTHING
-    return choose(state.capacity, job.spec)
+    return choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
 
 
 def _refusal(state: State, name: TenantId) -> str:

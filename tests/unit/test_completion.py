@@ -38,7 +38,7 @@ def completed(folder: Path, words: Sequence[str]) -> list[str]:
         (["muster", "vers"], ["version"]),
         (["muster", "config", "s"], ["show"]),
         (["muster", "ps", "-o", "j"], ["json"]),
-        (["muster", "audit", "verify", "--h"], ["--help"]),
+        (["muster", "audit", "verify", "--hel"], ["--help"]),
         (["muster", "completion", "f"], ["fish"]),
         (["muster", "xyzzy-"], []),
     ],

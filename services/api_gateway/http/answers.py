@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.model import JobSpec
 from services.api_gateway.roles import Principal
+from services.api_gateway.secret_intents import SecretShown
 from services.api_gateway.views.allocations import AllocationShown
 from services.api_gateway.views.identity import AccessShown, KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
@@ -21,6 +22,7 @@ JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 EVENTS: Final = "text/event-stream"
 BYTES: Final = "application/octet-stream"
+BATCH: Final = "application/cloudevents-batch+json"
 TEXT: Final = "text/plain"
 
 
@@ -42,6 +44,11 @@ class EventList(msgspec.Struct):
     events: list[Event]
     next: int
     more: bool
+    seq: int
+
+
+class SecretList(msgspec.Struct):
+    secrets: list[SecretShown]
     seq: int
 
 
@@ -254,10 +261,15 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/watch"): Answer(media=(EVENTS,)),
     ("GET", "/v1/state"): Answer(kind=dict[str, Any]),
     ("GET", "/v1/access"): Answer(kind=AccessList),
+    ("GET", "/v1/audit/events"): Answer(media=(BATCH, EVENTS)),
+    ("GET", "/v1/audit/head"): Answer(kind=dict[str, Any]),
     ("GET", "/v1/tenants"): _list("tenants", TenantShown),
     ("GET", "/v1/tenants/{name}"): Answer(kind=TenantShown),
     ("PUT", "/v1/tenants/{name}"): Answer((200, 201), TenantShown),
     ("DELETE", "/v1/tenants/{name}"): GONE,
+    ("GET", "/v1/secrets"): Answer(kind=SecretList),
+    ("PUT", "/v1/secrets/{name}"): Answer((200, 201), SecretShown),
+    ("DELETE", "/v1/secrets/{name}"): GONE,
     ("GET", "/v1/keys"): _list("keys", KeyShown),
     ("POST", "/v1/keys"): Answer((200, 201), KeyShown),
     ("DELETE", "/v1/keys/{key_id}"): GONE,

@@ -11,7 +11,7 @@ import msgspec
 
 from libs.common.model import JobSpec, ModelSpec
 from services.api_gateway import idempotency, identity_intents, intents, model_intents, roles
-from services.api_gateway.http.answers import ANSWERS, JSON, LINES, Answer, OpenAIError, Problem
+from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
 from services.api_gateway.identity_intents import KeyWish, TenantWish
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import request as openai_request
@@ -32,6 +32,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
     "signal": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]},
     "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
+    "value": {"type": "string", "minLength": 1, "pattern": r"^[^\x00]+$"},
     "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},
 }
 # Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
@@ -43,6 +44,7 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
     ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
+    ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
 }
 # What creates something may carry the header Idempotency-Key.
 CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
@@ -123,6 +125,8 @@ def _schema(answer: Answer, media: str) -> Schema:
     if media == JSON:
         found = [*msgspec.json.schema_components(answer.kinds, ref_template=REF)[0]] or [{"type": "object"}]
         return found[0] if len(found) == 1 else {"anyOf": found}
+    if media == BATCH:
+        return {"type": "array", "items": {"type": "object"}}
     return {"type": "string", "description": "one JSON object a line"} if media == LINES else {"type": "string"}
 
 
