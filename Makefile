@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check fix sim chaos bench docs e2e
+.PHONY: help up down clean test check fix sim chaos bench docs e2e netns
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ chaos: $(STAMP) ## kill every process in turn under real jobs (JOBS=500 KILLS=49
 
 e2e: $(STAMP) ## the black-box suite against docker compose, or against processes where no engine answers
 	@$(BIN)/python -m tests.e2e
+
+netns: $(STAMP) ## a second host in a network namespace joins, runs a gang, is removed (needs root)
+	@$(BIN)/python -m pytest -rs tests/netns
 
 bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
 	@QUICK=$(QUICK) $(BIN)/python -m bench.$(NAME)

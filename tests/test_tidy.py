@@ -26,8 +26,11 @@ LARGEST_SHOWN: Final = 10
 
 # A file that does not exist yet is held to it from its first day.
 PURE: Final = (
-    *(f"libs/common/{stem}.py" for stem in ("model", "fact", "facts", "identity_facts", "model_facts", "cluster", "fold")),
-    *(f"libs/common/{stem}.py" for stem in ("job_fold", "key_fold", "node_fold", "ledger", "change", "access_entry")),
+    *(
+        f"libs/common/{stem}.py"
+        for stem in ("model", "fact", "facts", "identity_facts", "membership_facts", "model_facts", "cluster", "fold")
+    ),
+    *(f"libs/common/{stem}.py" for stem in ("job_fold", "key_fold", "membership_fold", "node_fold", "ledger", "change", "access_entry")),
     *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "subjects", "messages", "snapshot")),
     *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "what_if", "orders", "leases", "queue", "roster", "renewals")),
     *("services/scheduler/placement/*.py", "services/scheduler/policies/*.py"),
@@ -41,6 +44,7 @@ EMPTY_NAMES: Final = ("manager", "handler", "handlers", "util", "utils", "helper
 # Where everything is caught, and why.
 WIDE_CATCHES: Final = {
     "libs/common/service.py in run": "the one place: logs the cause and exits with its code",
+    "services/node_agent/drivers/vendor_calls.py in look": "the bindings raise anything, on import too; each vendor is tried by itself",
     "services/node_agent/supervision/serving.py in serve": "a forked child ends by os._exit, and writes down its own bug first",
     "tests/sim/loop.py in run_in_executor": "hands a function's error to the future, as a real executor does",
 }

@@ -171,6 +171,20 @@ class Node(msgspec.Struct):
         return not self.usable and self.word == (self.incarnation, self.lost) and self.dead < self.incarnation
 
 
+class Membership(msgspec.Struct):
+    """Who may be a node and who shall be none. `secret_hash` is of the invitation that still counts or was used; `public_key` is the
+    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first.
+    """
+
+    node_id: NodeId
+    secret_hash: str = ""
+    expires_ns: int = 0
+    public_key: str = ""
+    leaving: bool = False
+    wait: bool = False
+    removed: bool = False
+
+
 class Tenant(msgspec.Struct):
     """Limits (0 = none) and what is used now. Shares are hundredths of a GPU. A removed one stays, for its usage does.
 
@@ -258,6 +272,9 @@ class Cluster(msgspec.Struct):
     extension_ms: int = 0
     jobs: dict[JobId, Job] = {}
     nodes: dict[NodeId, Node] = {}
+    memberships: dict[NodeId, Membership] = {}
+    # The last sequence of a removal that was asked for: rosters from there on name no node that leaves.
+    leaving_seq: int = 0
     gpus: dict[GpuId, GpuView] = {}
     tenants: dict[TenantId, Tenant] = {}
     keys: dict[str, Key] = {}
@@ -281,6 +298,25 @@ def tenant_of(cluster: Cluster, name: TenantId) -> Tenant:
     if found is None:
         found = cluster.tenants[name] = Tenant(name)
     return found
+
+
+def membership_of(cluster: Cluster, node_id: NodeId) -> Membership:
+    """The node's record, made on first sight."""
+    found = cluster.memberships.get(node_id)
+    if found is None:
+        found = cluster.memberships[node_id] = Membership(node_id)
+    return found
+
+
+def is_leaving(cluster: Cluster, node_id: NodeId) -> bool:
+    """Whether its removal was asked for (and perhaps done)."""
+    found = cluster.memberships.get(node_id)
+    return found is not None and found.leaving
+
+
+def is_removed(cluster: Cluster, node_id: NodeId) -> bool:
+    found = cluster.memberships.get(node_id)
+    return found is not None and found.removed
 
 
 def live_jobs(cluster: Cluster) -> Iterator[Job]:

@@ -1,9 +1,8 @@
 """Every fact, as one tagged union, and the commit that carries facts through the log.
 
-Pure. A fact is past tense, frozen, and lasting: kinds and fields are only added (with defaults), the meaning of a
-recorded one never changes, and tests/golden holds one encoded example of each. A kind that this version does not know
-decodes to `Unknown`; a commit whose `min_reader` is above VERSION stops the reader. `subjects.py` says which writer
-may record which kind.
+Pure. A fact is past tense, frozen, and lasting: kinds and fields are only added (with defaults), the meaning of a recorded one never
+changes, and tests/golden holds one encoded example of each. A kind that this version does not know decodes to `Unknown`; a commit whose
+`min_reader` is above VERSION stops the reader. `subjects.py` says which writer may record which kind.
 """
 
 from typing import Final
@@ -18,6 +17,12 @@ from libs.common.identity_facts import KeyRevoked as KeyRevoked
 from libs.common.identity_facts import KeyRotated as KeyRotated
 from libs.common.identity_facts import TenantSet as TenantSet
 from libs.common.limit_facts import BudgetExhausted as BudgetExhausted
+from libs.common.membership_facts import NodeInvited as NodeInvited
+from libs.common.membership_facts import NodeJoined as NodeJoined
+from libs.common.membership_facts import NodeLost as NodeLost
+from libs.common.membership_facts import NodeRemovalRequested as NodeRemovalRequested
+from libs.common.membership_facts import NodeRemoved as NodeRemoved
+from libs.common.membership_facts import NodeReturned as NodeReturned
 from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
 from libs.common.model_facts import ModelDeployed as ModelDeployed
 from libs.common.model_facts import ModelScaled as ModelScaled
@@ -143,19 +148,6 @@ class JobClosed(Fact, frozen=True, tag="job.closed"):
     exit_code: int | None = None
 
 
-class NodeLost(Fact, frozen=True, tag="node.lost"):
-    """`reason` is silent, or declared_dead: then an operator has said so, and jobs that may go on without a lease are lost too."""
-
-    node_id: NodeId
-    incarnation: int
-    reason: str = "silent"
-
-
-class NodeReturned(Fact, frozen=True, tag="node.returned"):
-    node_id: NodeId
-    incarnation: int
-
-
 class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     """An agent began. `attempts` are all that it still accounts for: what is not named has nothing alive on this node.
 
@@ -254,6 +246,9 @@ GatewayFact = (
     | AccessRecorded
     | SecretSet
     | SecretRemoved
+    | NodeInvited
+    | NodeJoined
+    | NodeRemovalRequested
     | ModelDeployed
     | ModelScaled
     | ModelUndeployed
@@ -261,7 +256,7 @@ GatewayFact = (
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted
 JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed
-SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned
+SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
 NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready | GpuFaulted | GpuRecovered
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 

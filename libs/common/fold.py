@@ -8,7 +8,7 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import job_fold, key_fold, model_fold, node_fold, secret_fold, subjects
+from libs.common import job_fold, key_fold, membership_fold, model_fold, node_fold, secret_fold, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
@@ -116,6 +116,9 @@ _FOLDS: Final = {
     f.AccessRecorded: key_fold.access_recorded,
     f.SecretSet: secret_fold.was_set,
     f.SecretRemoved: secret_fold.removed,
+    f.NodeInvited: membership_fold.invited,
+    f.NodeJoined: membership_fold.joined,
+    f.NodeRemovalRequested: membership_fold.removal_requested,
     f.ModelDeployed: model_fold.deployed,
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,
@@ -135,6 +138,7 @@ _FOLDS: Final = {
     f.ReplicasScaled: model_fold.replicas_scaled,
     f.NodeLost: node_fold.lost,
     f.NodeReturned: node_fold.returned,
+    f.NodeRemoved: membership_fold.removed,
     f.NodeRegistered: node_fold.registered,
     f.JobStarted: job_fold.started,
     f.JobFinished: job_fold.finished,

@@ -15,6 +15,7 @@ from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId
 # Of orders in one message; one order alone may be larger: its spec is a part of one fact, its peers are at most 1,024.
 # Well below what a server takes (`bus.MESSAGE_BYTES_MAX`).
 PAGE_BYTES_MAX: Final = 512 << 10
+REMOVED: Final = "removed"
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -86,14 +87,16 @@ class Heartbeat(msgspec.Struct, frozen=True):
     lease_took_ns: int = 0
     # Of which term the lease in this node's lease file is, as far as this process knows; 0 when it wrote none.
     lease_epoch: int = 0
+    # As of which commit the roster on this agent's disk is.
+    roster_seq: int = 0
 
 
 class Lease(msgspec.Struct, frozen=True):
     """scheduler -> agent, counted by the agent from when it sent the heartbeat.
 
-    `verdict`: ok; lost (the log says so: begin again as a new incarnation); unknown (not registered as this
-    incarnation yet). `lease_ms` 0 grants nothing. `digest` is of what this node should run, as of commit `seq`;
-    `roster` is the digest of the roster.
+    `verdict`: ok; lost (the log says so: begin again as a new incarnation); unknown (not registered as this incarnation yet);
+    removed (for ever: the agent ends). `lease_ms` 0 grants nothing. `digest` is of what this node should run, as of commit
+    `seq`; `roster` is the digest of the roster.
     """
 
     epoch: int
@@ -107,12 +110,15 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class RosterEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A registered node: where its agent hears its peers ("ip:port"), and the nkey that it signs with. Empty: it does not."""
+    """A registered node: where its agent hears its peers ("ip:port"), and the nkey that it signs with. Empty: it does not, or it leaves the
+    cluster and is not asked nor believed any more. `removed`: it is not counted either.
+    """
 
     node_id: NodeId
     address: str
     key: str
     incarnation: int
+    removed: bool = False
 
 
 class Roster(msgspec.Struct, frozen=True):

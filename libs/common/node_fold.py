@@ -7,7 +7,7 @@ so that a NodeLost and a NodeRegistered that crossed on the wire end in the same
 from libs.common import facts as f
 from libs.common import gpu_life, job_fold, node_life
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, GpuView, Node, node_gpus
+from libs.common.cluster import Cluster, GpuView, Node, is_removed, node_gpus
 from libs.common.model import NodeId, attempt_key
 
 
@@ -16,7 +16,8 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     if node is not None and fact.incarnation <= node.incarnation:
         return NOTHING
     if node is None:
-        node = cluster.nodes[fact.node_id] = Node(fact.node_id, "")
+        removed = is_removed(cluster, fact.node_id)
+        node = cluster.nodes[fact.node_id] = Node(fact.node_id, node_life.REMOVED if removed else "")
     elif _elsewhere(node, fact):
         node.severed = node.incarnation
         if node.incarnation > node.lost:

@@ -11,6 +11,7 @@ from typing import Final
 HEALTHY: Final = "healthy"
 DEGRADED: Final = "degraded"
 UNREACHABLE: Final = "unreachable"
+REMOVED: Final = "removed"
 
 NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     ("", "node.registered"): HEALTHY,
@@ -29,6 +30,9 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     (DEGRADED, "gpu.moved:hurt"): DEGRADED,
     (DEGRADED, "node.replaced"): UNREACHABLE,
     (DEGRADED, "node.lost"): UNREACHABLE,
+    (HEALTHY, "node.removed"): REMOVED,
+    (DEGRADED, "node.removed"): REMOVED,
+    (UNREACHABLE, "node.removed"): REMOVED,
     (UNREACHABLE, "node.registered"): UNREACHABLE,
     (UNREACHABLE, "node.registered:hurt"): UNREACHABLE,
     (UNREACHABLE, "node.returned"): HEALTHY,

@@ -35,6 +35,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stop_lease_ms: int = 600_000
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
+    gateway_tls_host: str = ""
+    gateway_tls_port: int = 8443
+    tls_ca_file: str = ""
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
     api_keys_file: str = ""
     vault_key_file: str = ""
     model_connect_ms: int = 2_000
@@ -61,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trim_every_s: int = 60
     node_id: str = ""
     node_address: str = "127.0.0.1"
+    gpu_driver: str = "simulated"
     simulated_gpus: int = 8
     simulated_model: str = "Simulated H100"
     simulated_memory_gib: int = 80
@@ -121,6 +127,11 @@ HELP = {
     "stop_lease_ms": "lease that a planned stop leaves behind",
     "gateway_host": "address that the gateway listens on",
     "gateway_port": "port that the gateway listens on",
+    "gateway_tls_host": "address on which the gateway also listens with TLS, and where other machines join; empty: it does not",
+    "gateway_tls_port": "port of that",
+    "tls_ca_file": "certificate of the gateway's own authority: what a joining machine pins",
+    "tls_cert_file": "the gateway's certificate",
+    "tls_key_file": "its private key (mode 0600)",
     "api_keys_file": "file of accepted API keys as SHA-256 hex, one a line; empty accepts none",
     "vault_key_file": "file with the key (32 bytes, base64) under which the gateways keep tenants' secrets; empty: no secrets are kept",
     "model_connect_ms": "how long a replica of a model may take to accept a connection",
@@ -147,6 +158,7 @@ HELP = {
     "trim_every_s": "how often it is looked whether something can be trimmed",
     "node_id": "this node's name, [a-z0-9-]{1,63}",
     "node_address": "address under which other nodes reach this one (MASTER_ADDR)",
+    "gpu_driver": "simulated, or local: the devices of this machine",
     "simulated_gpus": "simulated devices of this agent",
     "simulated_model": "their model name",
     "simulated_memory_gib": "their memory each",

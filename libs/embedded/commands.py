@@ -16,7 +16,21 @@ import msgspec
 
 from libs.common import configuration
 from libs.common.errors import Refused, Unavailable
-from libs.embedded import identity, launcher, living, nats_config, plan, profile, runfile, servers, shape
+from libs.doctor import disk
+from libs.embedded import (
+    admitted_nodes,
+    certificates,
+    identity,
+    launcher,
+    living,
+    local_gpus,
+    nats_config,
+    plan,
+    profile,
+    runfile,
+    servers,
+    shape,
+)
 from libs.embedded.shape import Options, Shape
 
 LEFT_BEHIND_GRACE_S: Final = 5.0
@@ -36,13 +50,19 @@ def up(options: Options) -> int:
     if not options.foreground:
         return _up_behind(options)
     state = options.state
+    _check_disk_kind(options)
+    first = not shape.shape_file(state).exists()
     found = shape.prepare(options)
     held = _lock(state)
     try:
         _end_what_is_left(state)
         found = _with_ports(found)
         config = _files(state, found)
+        if first:
+            _measure_disk(state)
         say(f"starting {found.nodes} nodes with {found.gpus} GPUs each in {state}")
+        if found.local:
+            say(local_gpus.survey())
         return launcher.run(state, found, config, say)
     finally:
         os.close(held)
@@ -85,6 +105,20 @@ def clean(options: Options) -> int:
     return 0
 
 
+def _check_disk_kind(options: Options) -> None:
+    """The log promises that what was acknowledged survives a power cut; a network file system does not promise that to it."""
+    kind = disk.network_kind(options.state)
+    if kind and not options.force:
+        raise Refused(f"{options.state} lies on a network file system ({kind}): choose a local disk with --state, or say --force")
+
+
+def _measure_disk(state: Path) -> None:
+    """Once, at the first start: afterwards the disk is what it is."""
+    words = disk.slow_words(disk.sync_ms(state))
+    if words:
+        say(f"warning: {words}")
+
+
 def _lock(state: Path) -> int:
     try:
         return runfile.lock(state)
@@ -104,7 +138,7 @@ def _with_ports(found: Shape) -> Shape:
     """The gateway's port must be free; the server's is ours to choose."""
     if not servers.port_is_free(found.host, found.port):
         raise Refused(f"port {found.port} of {found.host} is taken: choose another with --port")
-    if found.nats_port and servers.port_is_free(nats_config.LOOPBACK, found.nats_port):
+    if found.nats_port and servers.port_is_free(found.listen or nats_config.LOOPBACK, found.nats_port):
         return found
     return msgspec.structs.replace(found, nats_port=servers.free_ports(1)[0])
 
@@ -114,8 +148,9 @@ def _files(state: Path, found: Shape) -> Path:
     try:
         shape.save(state, found)
         key = identity.api_key(state / "keys", profile.known_key())
-        server = nats_config.Server(plan.SERVER, found.nats_port, str(state / "nats"), found.log_bytes)
-        config = servers.write_config(state, server, found.fleet)
+        if found.listen:
+            certificates.ensure(state / "keys")
+        config = admitted_nodes.configure(state, found, admitted_nodes.load(state))
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
         profile.write(state, found, key)
     except OSError as error:
@@ -157,6 +192,14 @@ def _is_ready(state: Path, pid: int) -> bool:
 
 
 def _command(options: Options) -> list[str]:
-    flags = {"nodes": options.nodes, "gpus": options.gpus, "model": options.model, "host": options.host, "port": options.port}
+    flags = {
+        "nodes": options.nodes,
+        "gpus": options.gpus,
+        "model": options.model,
+        "host": options.host,
+        "port": options.port,
+        "listen": options.listen,
+    }
     given = [text for name, value in flags.items() if value is not None for text in (f"--{name}", str(value))]
-    return [sys.executable, "-m", "libs.embedded", "up", "--state", str(options.state), *given]
+    force = [flag for flag, wanted in (("--force", options.force), ("--local", options.local)) if wanted]
+    return [sys.executable, "-m", "libs.embedded", "up", "--state", str(options.state), *given, *force]

@@ -8,14 +8,19 @@ import asyncio
 import os
 import shutil
 import signal
+import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.common import configuration, log_jetstream
+import msgspec
+
+from libs.common import configuration, log_jetstream, subjects
+from libs.common.admission import Admitted
+from libs.common.bus_nats import NatsBus
 from libs.common.errors import MusterError, Unavailable
-from libs.embedded import identity, permissions, plan, runfile, servers
+from libs.embedded import admitted_nodes, certificates, identity, nats_config, permissions, plan, runfile, servers
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
 from libs.embedded.shape import Shape
 
@@ -46,6 +51,7 @@ class Launcher:
         self.children: dict[str, Child] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self.stop = asyncio.Event()
+        self.close: Callable[[], Awaitable[None]] | None = None
         self.killed = False
         self.ready = False
 
@@ -73,7 +79,7 @@ class Launcher:
 
     async def _begin(self) -> None:
         self._keep([plan.server(self.state, self.config)])
-        await asyncio.to_thread(servers.wait_ready, self.shape.nats_port, plan.SERVER)
+        await asyncio.to_thread(self._wait_server)
         scheduler, *others = plan.control_plane(self.state, self.shape)
         self._keep([scheduler])
         await self._wait_log()
@@ -108,7 +114,7 @@ class Launcher:
     async def _wait_log(self) -> None:
         """Until the scheduler has made the stream; bounded, for the others wait too, only less quietly."""
         seed = identity.seed_file(self.state / "keys", permissions.OPERATOR).read_bytes().strip()
-        client = await log_jetstream.connect([self.shape.nats], permissions.OPERATOR, seed)
+        client = await log_jetstream.connect([self.shape.nats], permissions.OPERATOR, seed, self._ca_file())
         log = log_jetstream.JetStreamLog(client)
         try:
             async with asyncio.timeout(LOG_S):
@@ -116,8 +122,25 @@ class Launcher:
                     await asyncio.sleep(READY_POLL_S)
         except TimeoutError:
             self.say(f"the scheduler has not made the log within {LOG_S:.0f} s; going on")
-        finally:
-            await client.close()
+        await NatsBus(client).subscribe(subjects.ask_host("admit"), self._on_admit)
+        self.close = client.close
+
+    def _ca_file(self) -> str:
+        return str(certificates.ca_file(self.state / "keys")) if self.shape.listen else ""
+
+    def _wait_server(self) -> None:
+        tls = ssl.create_default_context(cafile=self._ca_file()) if self.shape.listen else None
+        servers.wait_ready(self.shape.nats_port, plan.SERVER, host=self.shape.listen or nats_config.LOOPBACK, tls=tls)
+
+    async def _on_admit(self, subject: str, data: bytes) -> bytes:
+        """The gateway says who may connect, as of the log: the server's file, and then the server."""
+        wanted = msgspec.msgpack.decode(data, type=Admitted)
+        if wanted != admitted_nodes.load(self.state):
+            admitted_nodes.configure(self.state, self.shape, wanted)
+            await admitted_nodes.reload(self.children[plan.SERVER].signal)
+            admitted_nodes.save(self.state, wanted)
+            self.say(f"nodes of other machines: {', '.join(wanted.nodes) or 'none'}")
+        return b"ok"
 
     async def _wait_ready(self) -> bool:
         clock = asyncio.get_running_loop().time
@@ -147,6 +170,8 @@ class Launcher:
         shape = self.shape
         self.say(f"muster is up: {shape.nodes} nodes with {shape.gpus} x {shape.model} each")
         self.say(f"  gateway  {shape.gateway}")
+        if shape.listen:
+            self.say(f"  others   {command()} node add   (machines that reach {shape.listen} may join)")
         self.say(f"  try      {command()} run --gpus 1 -- python3 -c \"print('hello from a GPU job')\"")
         self.say(f"  stop     Ctrl-C here, or `{command()} down` (files: {self.state}, logs: {plan.logs(self.state)})")
 
@@ -164,6 +189,8 @@ class Launcher:
         order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, stop_s), ([plan.GATEWAY], stop_s)]
         order += [([plan.QUOTA, permissions.AUDIT], stop_s), ([plan.SERVER], stop_s)]
         self.say("stopping (Ctrl-C again kills at once)")
+        if self.close is not None:
+            await self.close()
         for names, grace_s in order:
             await asyncio.gather(*(self.children[name].end(grace_s) for name in names if name in self.children))
         await asyncio.gather(*self.tasks)

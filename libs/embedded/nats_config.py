@@ -1,5 +1,6 @@
 """The nats-server's configuration: every acknowledged message on disk, one user per process with the lists of
-`permissions.py`, and no way in without an nkey. Loopback only, unless its addresses are given; then with TLS.
+`permissions.py`, and no way in without an nkey. Loopback only, unless it is told another address: then TLS from the first byte,
+for everyone.
 
 Pure: text out. The file is JSON, which the server reads as its own format. `sync_interval: always` is not negotiable:
 with the default a power cut loses acknowledged facts.
@@ -76,11 +77,13 @@ def accounts(fleet: Fleet, public_keys: Mapping[str, str]) -> Block:
         return {CORE_ACCOUNT: core}
     offered = permissions.core_exports()
     core["exports"] = [{"service": each} for each in offered.asks] + [{"stream": each} for each in offered.told]
-    crossings = {node_id: permissions.node_crossing(node_id) for node_id in fleet.nodes}
+    crossings = {node_id: permissions.node_crossing(node_id) for node_id in fleet.all_nodes}
     core["imports"] = [{"service": _of(_account(node_id), each)} for node_id, crossing in crossings.items() for each in crossing.answers]
-    users_of = {node_id: _user(public_keys[permissions.node_name(node_id)], permissions.node(node_id, fleet)) for node_id in fleet.nodes}
+    users_of = {
+        node_id: _user(public_keys[permissions.node_name(node_id)], permissions.node(node_id, fleet)) for node_id in fleet.all_nodes
+    }
     found: Block = {CORE_ACCOUNT: core}
-    found |= {_account(node_id): _node(crossings[node_id], users_of[node_id]) for node_id in fleet.nodes}
+    found |= {_account(node_id): _node(crossings[node_id], users_of[node_id]) for node_id in fleet.all_nodes}
     return found
 
 

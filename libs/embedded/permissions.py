@@ -36,13 +36,20 @@ STREAMS: Final = (s.STREAM, OUTPUT_STREAM, SECRET_STREAM, LEADER_STREAM, SNAPSHO
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The processes that a server knows. `isolated`: each node has an account of its own (it then reads its subject's
+    """The processes that a server knows; `joined` are nodes that keep their seeds themselves.
+
+    `isolated`: each node has an account of its own (it then reads its subject's
     last message by direct get; False lets it read FACTS by sequence, for a log that asks the leader by MSG.GET).
     """
 
     nodes: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
     gateways: tuple[str, ...] = ("a",)
     isolated: bool = True
+
+    @property
+    def all_nodes(self) -> tuple[str, ...]:
+        return (*self.nodes, *self.joined)
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -82,7 +89,7 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
         s.QUOTA_KIND: _quota(fleet),
         AUDIT: _audit(fleet),
         TRIMMER: _trimmer(),
-        OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
+        OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask(), *_to_gateways(fleet)), (*_inbox(OPERATOR), s.ALIVE, s.ask_host(">"))),
     }
     found |= {gateway_name(instance): _gateway(instance, fleet) for instance in fleet.gateways}
     if not fleet.isolated:
@@ -165,7 +172,7 @@ def _trimmer() -> Allowed:
 def _gateway(instance: str, fleet: Fleet) -> Allowed:
     """Its own intents, questions, jobs' last output, tenants' secrets, and the snapshots that it makes, in a bucket that it may make."""
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
-    asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
+    asks = (*_ask(), s.ask_host("admit"), s.ask_quota("reserve"), s.ask_quota("return"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
     answers = (CROSSED_INBOX, *(() if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)))
     publish = (s.gateway(instance), *asks, *reads, *secrets, *_save_snapshots(), *answers)
@@ -175,6 +182,11 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
 def _askers(fleet: Fleet) -> tuple[str, ...]:
     """Who may ask the scheduler and the nodes, other than the nodes themselves."""
     return (OPERATOR, *map(gateway_name, fleet.gateways))
+
+
+def _to_gateways(fleet: Fleet) -> tuple[str, ...]:
+    """The launcher answers them."""
+    return tuple(f"{_prefix(gateway_name(instance))}.>" for instance in fleet.gateways)
 
 
 def _ask() -> tuple[str, ...]:

@@ -10,10 +10,10 @@ import msgspec
 
 from libs.common import configuration, settings
 from libs.common.settings import Settings
-from libs.embedded import identity, permissions, servers
+from libs.embedded import certificates, identity, permissions, servers
 from libs.embedded.permissions import AUDIT, TRIMMER
 from libs.embedded.processes import Spec
-from libs.embedded.shape import Shape
+from libs.embedded.shape import LOCAL_NODE, Shape
 
 SERVER: Final = "nats-server"
 SCHEDULER: Final = "scheduler"
@@ -40,7 +40,7 @@ def server(state: Path, config: Path) -> Spec:
 
 def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
     """Scheduler, quota, audit, gateway; MUSTER_* of the caller (times, log level) hold unless the launcher decides them."""
-    base = _base(shape, environ)
+    base = _base(state, shape, environ)
     filled = msgspec.structs.replace(base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id)
     keys = str(identity.api_keys_file(state / "keys"))
     vault = str(identity.vault_key_file(state / "keys"))
@@ -51,8 +51,9 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
         trimmer_seed_file=str(identity.seed_file(state / "keys", TRIMMER)),
         audit_key_file=str(identity.seed_file(state / "keys", AUDIT_HEADS_KEY)),
     )
+    told = _outside(state, shape, filled)
     outside = msgspec.structs.replace(
-        filled, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys, vault_key_file=vault
+        told, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys, vault_key_file=vault
     )
     return [
         _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),
@@ -62,14 +63,32 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
     ]
 
 
+def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
+    """Where other machines join, when the cluster listens to any."""
+    if not shape.listen:
+        return base
+    keys = state / "keys"
+    files = {
+        "tls_ca_file": str(certificates.ca_file(keys)),
+        "tls_cert_file": str(certificates.cert_file(keys)),
+        "tls_key_file": str(certificates.key_file(keys)),
+    }
+    return msgspec.structs.replace(base, gateway_tls_host=shape.listen, **files)
+
+
 def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
-    base = msgspec.structs.replace(_base(shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model)
+    base = msgspec.structs.replace(_base(state, shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model)
     told = {node_id: msgspec.structs.replace(base, node_id=node_id) for node_id in shape.fleet.nodes}
+    if shape.local:
+        told[LOCAL_NODE] = msgspec.structs.replace(told[LOCAL_NODE], gpu_driver="local")
     return [_service(state, each, permissions.node_name(each), "services.node_agent", told[each], environ) for each in told]
 
 
-def _base(shape: Shape, environ: Mapping[str, str]) -> Settings:
-    return msgspec.structs.replace(configuration.read(environ=environ), nats=shape.nats, stream_replicas=1)
+def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
+    base = msgspec.structs.replace(configuration.read(environ=environ), nats=shape.nats, stream_replicas=1)
+    if not shape.listen:
+        return base
+    return msgspec.structs.replace(base, nats_ca_file=str(certificates.ca_file(state / "keys")), node_address=shape.listen)
 
 
 def _service(state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]) -> Spec:

@@ -4,15 +4,18 @@ import json
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess  # nosec B404
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from libs.common.errors import Refused, Unavailable
+from libs.common.log_jetstream import TLS_NAME
 from libs.embedded import identity, nats_config, permissions
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import LOOPBACK
@@ -54,19 +57,23 @@ def port_is_free(host: str, port: int) -> bool:
     return True
 
 
-def write_config(state: Path, server: nats_config.Server, fleet: Fleet) -> Path:
-    """The server's file under `state`, with keys (made when missing) under `state`/keys."""
+def write_config(state: Path, server: nats_config.Server, fleet: Fleet, joined: Mapping[str, str] | None = None) -> Path:
+    """The server's file under `state`, with keys (made when missing) under `state`/keys; `joined` are other machines' nodes by their
+    public keys.
+    """
     keys = {name: identity.public_key(state / "keys", name) for name in permissions.names(fleet)}
+    keys |= {permissions.node_name(node_id): key for node_id, key in (joined or {}).items()}
+    fleet = msgspec.structs.replace(fleet, joined=tuple(joined or ()))
     path = state / f"{server.name}.conf"
     identity.write_private(path, nats_config.render(server, fleet, keys))
     return path
 
 
-def wait_ready(port: int, name: str, within_s: float = READY_S) -> None:
+def wait_ready(port: int, name: str, within_s: float = READY_S, host: str = LOOPBACK, tls: ssl.SSLContext | None = None) -> None:
     """Until our server (and no other) greets on its port, which it does once JetStream has recovered. Raises Unavailable."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        greeting = _greeting(port)
+        greeting = _greeting(host, port, tls)
         if greeting == name:
             return
         if greeting:
@@ -75,14 +82,19 @@ def wait_ready(port: int, name: str, within_s: float = READY_S) -> None:
     raise Unavailable(f"nats-server does not answer on port {port} within {within_s:.0f} s: see its log")
 
 
-def _greeting(port: int) -> str:
+def _greeting(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     """The name in the server's first line; empty when nobody greets yet."""
     try:
-        with socket.create_connection((LOOPBACK, port), 1.0) as connection, connection.makefile("rb") as lines:
+        with _connected(host, port, tls) as connection, connection.makefile("rb") as lines:
             line = lines.readline(INFO_BYTES_MAX)
         return str(json.loads(line.removeprefix(b"INFO "))["server_name"])
     except (OSError, ValueError, KeyError):
         return ""
+
+
+def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    plain = socket.create_connection((host, port), 1.0)
+    return plain if tls is None else tls.wrap_socket(plain, server_hostname=TLS_NAME)
 
 
 class Servers(msgspec.Struct):

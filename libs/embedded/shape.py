@@ -4,6 +4,7 @@ The shape of the first start holds for the next, unless flags change it. A file 
 older program must not touch what it does not understand.
 """
 
+import ipaddress
 import secrets
 import shutil
 import socket
@@ -13,6 +14,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Corrupt, Refused, TooNew
+from libs.embedded import servers
 from libs.embedded.identity import write_private
 from libs.embedded.permissions import Fleet
 
@@ -22,6 +24,8 @@ FREE_BYTES_MIN: Final = 256 << 20
 LOG_BYTES_MAX: Final = 8 << 30
 LOG_BYTES_MIN: Final = 64 << 20
 NODES_MAX: Final = 1_024
+# The agent of this machine's own GPUs.
+LOCAL_NODE: Final = "local"
 # What a first start makes before cluster.json, and leaves when it is cut short.
 BEFORE_SHAPE: Final = ("lock", "logs")
 
@@ -34,6 +38,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     host: str | None = None
     port: int | None = None
+    listen: str | None = None
+    local: bool | None = None
+    force: bool = False
     state: Path = Path(".muster")
     foreground: bool = True
     yes: bool = False
@@ -51,11 +58,14 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     nats_port: int = 0
+    listen: str = ""
+    local: bool = False
     log_bytes: int = LOG_BYTES_MAX
 
     @property
     def fleet(self) -> Fleet:
-        return Fleet(nodes=tuple(f"node-{number}" for number in range(1, self.nodes + 1)))
+        simulated = tuple(f"node-{number}" for number in range(1, self.nodes + 1))
+        return Fleet(nodes=(*simulated, LOCAL_NODE) if self.local else simulated)
 
     @property
     def gateway(self) -> str:
@@ -64,7 +74,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nats(self) -> str:
-        return f"nats://127.0.0.1:{self.nats_port}"
+        return f"tls://{self.listen}:{self.nats_port}" if self.listen else f"nats://127.0.0.1:{self.nats_port}"
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -121,13 +131,25 @@ def _first(free: int) -> Shape:
 
 
 def _changed(shape: Shape, options: Options) -> Shape:
-    asked = {name: getattr(options, name) for name in ("nodes", "gpus", "model", "host", "port")}
+    if options.local and options.nodes is None and shape.nodes and not shape.local:
+        shape = msgspec.structs.replace(shape, nodes=0)  # beside real devices, simulated ones only where they were asked for
+    asked = {name: getattr(options, name) for name in ("nodes", "gpus", "model", "host", "port", "listen", "local")}
     return msgspec.structs.replace(shape, **{name: value for name, value in asked.items() if value is not None})
 
 
 def _checked(shape: Shape) -> Shape:
-    bounds = {"nodes": (1, NODES_MAX), "gpus": (0, 64), "port": (1, 65_535)}
+    bounds = {"nodes": (0 if shape.local or shape.listen else 1, NODES_MAX), "gpus": (0, 64), "port": (1, 65_535)}
     for name, (least, most) in bounds.items():
         if not least <= getattr(shape, name) <= most:
             raise Refused(f"--{name} {getattr(shape, name)} must be from {least} to {most}")
+    if shape.listen and not _is_own_address(shape.listen):
+        raise Refused(f"--listen {shape.listen}: give one address of this machine that the other machines reach (`ip -brief address`)")
     return shape
+
+
+def _is_own_address(text: str) -> bool:
+    """Not all of them at once: the address is what others are told."""
+    try:
+        return not ipaddress.ip_address(text).is_unspecified and servers.port_is_free(text, 0)
+    except ValueError:
+        return False

@@ -44,7 +44,8 @@ class Row(NamedTuple):
 
 
 # No key is asked for.
-PUBLIC: Final = ("/livez", "/readyz", "/metrics")
+PROBES: Final = ("/livez", "/readyz", "/metrics")
+PUBLIC: Final = (*PROBES, "/join", "/join/ca")
 ANY: Final = Row(ALL, ALL, ALL, ALL)
 READ: Final = Row(TENANT, TENANT, ALL, ALL)
 CREATE: Final = Row(NOTHING, TENANT, ALL, ALL)
@@ -77,7 +78,9 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/completions"): CREATE,
     ("POST", "/v1/embeddings"): CREATE,
     ("GET", "/v1/nodes"): ANY,
+    ("POST", "/v1/nodes"): OPERATE,
     ("GET", "/v1/nodes/{node_id}"): ANY,
+    ("DELETE", "/v1/nodes/{node_id}"): OPERATE,
     ("POST", "/v1/nodes/{node_id}/dead"): OPERATE,
     ("GET", "/v1/gpus"): ANY,
     ("GET", "/v1/cluster"): ANY,

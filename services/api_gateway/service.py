@@ -39,29 +39,33 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> None:
     """Run the gateway and its HTTP server until `stop` is set or one of them ends."""
-    server = server_for(gateway, host, port)
+    servers = [server_for(gateway, host, port)]
+    if gateway.settings.gateway_tls_host:
+        servers.append(server_for(gateway, gateway.settings.gateway_tls_host, gateway.settings.gateway_tls_port, tls=True))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(gateway.run(), name="gateway")
-        listening = tasks.create_task(_listen(server, host, port), name="http")
-        await asyncio.wait((tasks.create_task(stop.wait(), name="stop"), listening, running), return_when=asyncio.FIRST_COMPLETED)
+        listening = [tasks.create_task(_listen(server), name="http") for server in servers]
+        await asyncio.wait((tasks.create_task(stop.wait(), name="stop"), *listening, running), return_when=asyncio.FIRST_COMPLETED)
         stop.set()
-        server.should_exit = True
-        await asyncio.wait((listening,), timeout=2 * gateway.settings.gateway_stop_ms / 1_000)
+        for server in servers:
+            server.should_exit = True
+        await asyncio.wait(listening, timeout=2 * gateway.settings.gateway_stop_ms / 1_000)
         if gateway.caught_up and not running.done():
             await gateway.access.drain()
         running.cancel()
 
 
-async def _listen(server: uvicorn.Server, host: str, port: int) -> None:
+async def _listen(server: uvicorn.Server) -> None:
     """uvicorn ends the process by itself when it cannot listen; here that is one of our errors."""
     try:
         await server.serve()
     except SystemExit as error:
-        raise Unavailable(f"cannot listen on {host}:{port}: is the port taken? Set MUSTER_GATEWAY_PORT") from error
+        where = f"{server.config.host}:{server.config.port}"
+        raise Unavailable(f"cannot listen on {where}: is the port taken? Set MUSTER_GATEWAY_PORT or MUSTER_GATEWAY_TLS_PORT") from error
 
 
-def server_for(gateway: Gateway, host: str, port: int) -> uvicorn.Server:
-    """The HTTP server; signals are the shell's (`libs.common.service.run`), never its own."""
+def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvicorn.Server:
+    """The HTTP server, with `tls` under the cluster's certificate; signals are the shell's (`libs.common.service.run`), never its own."""
     config = uvicorn.Config(
         create_app(gateway),
         host=host,
@@ -76,6 +80,8 @@ def server_for(gateway: Gateway, host: str, port: int) -> uvicorn.Server:
         # Where a request comes from is recorded: what a client writes into a header is no proof of it.
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, gateway.settings.gateway_stop_ms // 1_000),
+        ssl_certfile=gateway.settings.tls_cert_file if tls else None,
+        ssl_keyfile=gateway.settings.tls_key_file if tls else None,
     )
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]

@@ -15,6 +15,7 @@ from libs.common.kv_nats import KvOutputs
 from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
+from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
@@ -60,14 +61,22 @@ async def _serve(settings: Settings, stop: asyncio.Event, machine: Machine, peer
             if stop.is_set() or peers is None or not peers.holds_lease():
                 raise
     state_dir = Path(settings.state)
-    driver = SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
+    driver = _driver(settings)
     jobs = JobDirectories(state_dir)
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, probe, peers)
     try:
         await agent.run(stop)
     finally:
+        if isinstance(driver, LocalDriver):
+            await driver.close()
         await client.close()
+
+
+def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
+    if settings.gpu_driver == "local":
+        return LocalDriver()
+    return SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
 
 
 async def _peers(settings: Settings, state_dir: Path) -> Peers | None:
@@ -92,6 +101,8 @@ def _lease(state_dir: Path) -> Lease:
 def _check(settings: Settings) -> None:
     if ID_PATTERN.fullmatch(settings.node_id) is None:
         raise Refused(f"MUSTER_NODE_ID={settings.node_id!r} must match {ID_PATTERN.pattern}: name this node")
+    if settings.gpu_driver not in ("simulated", "local"):
+        raise Refused(f"MUSTER_GPU_DRIVER={settings.gpu_driver!r} is not known: say simulated or local")
     if not 0 <= settings.simulated_gpus <= GPUS_PER_NODE_MAX:
         raise Refused(f"MUSTER_SIMULATED_GPUS={settings.simulated_gpus} must be from 0 to {GPUS_PER_NODE_MAX}")
 

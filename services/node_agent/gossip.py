@@ -65,7 +65,7 @@ def unrenewed_ms(gossip: Gossip, now_ns: int) -> int:
 def ask_at_ns(gossip: Gossip, deadline_ns: int) -> int | None:
     """When the peers are to be asked next; None when nothing can come of it before the lease is over."""
     known = any(entry.node_id == gossip.node_id for entry in gossip.roster.nodes)
-    if not known or len(gossip.roster.nodes) < ROSTER_MIN:
+    if not known or _counted(gossip.roster) < ROSTER_MIN:
         return None
     own_age_ns = deadline_ns - gossip.roster.lease_ms * MS
     since_ns = max(gossip.granted_ns, own_age_ns) + gossip.roster.lease_ms * MS // RENEWED_PART
@@ -101,7 +101,11 @@ def take(gossip: Gossip, roster: Roster) -> None:
     gossip.roster, gossip.nonce = roster, b""
 
 
+def _counted(roster: Roster) -> int:
+    return sum(not entry.removed for entry in roster.nodes)
+
+
 def _count(gossip: Gossip, node_id: NodeId) -> int:
     gossip.unrenewed[node_id] = None
-    enough = 2 * len(gossip.unrenewed) > len(gossip.roster.nodes)
+    enough = 2 * len(gossip.unrenewed) > _counted(gossip.roster)
     return gossip.asked_ns + gossip.roster.lease_ms * MS if enough else 0

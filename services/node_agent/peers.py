@@ -132,6 +132,10 @@ class Peers:
         """How many nodes are in the roster on disk."""
         return len(self.gossip.roster.nodes)
 
+    @property
+    def roster_seq(self) -> int:
+        return self.gossip.roster.seq
+
     def hears(self, lease: Lease, sent_ns: int) -> bool:
         """A scheduler answered the heartbeat of that time. Returns whether its roster is to be fetched now."""
         if lease.lease_ms:

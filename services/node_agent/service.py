@@ -1,7 +1,7 @@
 """The agent itself: it tells the pure core what happened, and carries out what the core asks for.
 
-It never reads the log; the job directories are its outbox, and its own subject's last commit its fence. Everything
-that it touches comes in as an argument, so the simulation runs this very class. Tests: tests/integration/test_agent.py.
+It never reads the log; the job directories are its outbox, and its own subject's last commit its fence. Everything that it touches comes
+in as an argument, so the simulation runs this very class. Tests: tests/integration/test_agent.py.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.kv import OutputStore, output_key
 from libs.common.log import Log
-from libs.common.messages import Heartbeat, Lease, Orders, StartOrder
+from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
 from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.writer import Writer
 from services.node_agent import actions as a
@@ -104,8 +104,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Adopt what lives here, register, obey; after `stop` jobs live on under their supervisors, and no fact is lost.
 
-        Raises Refused (the state directory is another agent's), Fenced (duplicate node id), Unavailable (no log), or Stopped (before it had
-        registered).
+        Raises Refused (another agent's state directory, or a removed node), Fenced (duplicate node id), Unavailable (no log), or Stopped.
         """
         adopted = await self.jobs.start(self.tell)
         try:
@@ -269,7 +268,7 @@ class Agent:
         left = () if action.processes_gone else await self.jobs.leftovers(action.ref)
         try:
             async with asyncio.timeout(RELEASE_CHECK_S):
-                held = await self.driver.unclean(action.gpus)
+                held = await self.driver.unclean(s.undivided(self.state, action.gpus))
         except TimeoutError:
             held = dict.fromkeys(action.gpus, f"the driver did not answer for {RELEASE_CHECK_S:.0f} s")
         if left:
@@ -336,9 +335,9 @@ class Agent:
 
     async def _beat(self, sent_ns: int) -> None:
         incarnation = self.state.incarnation
-        roster_nodes = self.peers.size if self.peers is not None else 0
-        held = (*self.granted, self.state.lease_written_epoch)
-        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state), roster_nodes, *held)
+        size, seq = (self.peers.size, self.peers.roster_seq) if self.peers is not None else (0, 0)
+        held = (size, *self.granted, self.state.lease_written_epoch, seq)
+        beat = Heartbeat(self.node_id, incarnation, sent_ns, s.digest_here(self.state), *held)
         try:
             answer = await self.bus.request(
                 subjects.heartbeat(self.node_id), _encode(beat), timeout_s=self.heartbeat_ms / 1000 * ANSWER_PART
@@ -348,6 +347,8 @@ class Agent:
             logger.debug("no lease: %s", error)
             self.eager_beats -= 1
             return
+        if lease.verdict == REMOVED:
+            raise Refused(f"node {self.node_id} was removed from the cluster: to use this machine again, add it under another name")
         self.heartbeat_ms = lease.heartbeat_ms or self.heartbeat_ms
         self.eager_beats = 0 if lease.lease_ms else self.eager_beats - 1
         self.tell(o.LeaseCame(lease, incarnation, sent_ns))

@@ -330,3 +330,10 @@ def _leave(state: State, key: str, attempt: Attempt) -> None:
         del state.over[next(iter(state.over))]
     if attempt.phase == EXITED:
         state.to_forget.append(attempt)
+
+
+def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
+    """Of a device that another attempt here still runs on, nothing can be told: the last of them is asked for it."""
+    attempts = state.attempts.values()
+    running = {uuid for attempt in attempts if attempt.exit is None and attempt.phase != REFUSED for uuid in attempt.gpus}
+    return [uuid for uuid in gpus if uuid not in running]

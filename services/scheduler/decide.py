@@ -9,20 +9,22 @@ from collections.abc import Sequence
 from typing import Final
 
 from libs.common import job_life, node_life
-from libs.common.cluster import Job, MemberView
-from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeReturned
+from libs.common.cluster import Job, MemberView, is_removed
+from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeRemoved, NodeReturned
 from libs.common.model import Member, NodeId
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.queue import Shape
+from services.scheduler.renewals import is_empty
 from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt
 
 # A job that nodes refuse or lose this often is failed: it would go round for ever.
 ATTEMPTS_MAX: Final = 100
 # Its node ended it at its limit, by the node's own clock (`services/node_agent/decide.py`).
 TIME_LIMIT: Final = "time_limit"
+NODE_REMOVED: Final = "node_removed"
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
@@ -32,10 +34,12 @@ def decide(
     silent: Sequence[tuple[NodeId, int]],
     quiet: Sequence[NodeId] = (),
     wall_ns: int | None = None,
+    removable: Sequence[NodeId] = (),
 ) -> Sequence[AnyFact]:
     """The next decision. `now_ns` is this machine's boot clock: no duration is ever taken between two machines' clocks. `silent`
     are (node, incarnation) that have been silent for longer than a lease and its margin, `quiet` are nodes that were not heard for
     some heartbeats. `wall_ns` is the time of facts, for the waits after crashes, which outlive a term; without it one clock is both.
+    `removable` are nodes to be removed that no agent believes any more.
     """
     state.now_ns = now_ns
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
@@ -47,6 +51,8 @@ def decide(
         or bury_node(state)
         or return_node(state)
         or lose_node(state, silent)
+        or vacate(state)
+        or remove_node(state, removable)
         or withdraw(state)
         or scale(state, now_ns if wall_ns is None else wall_ns, quiet)
         or enqueue(state)
@@ -69,7 +75,7 @@ def settled(job: Job) -> JobClosed | JobRequeued:
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
     if reason == "cancelled" or job.cancel is not None:
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason="cancelled", exit_code=code)
-    counted = reason not in (*job_life.BY_THE_MACHINE, "refused", "start_timeout")
+    counted = reason not in (*job_life.BY_THE_MACHINE, NODE_REMOVED, "refused", "start_timeout")
     if _may_try_again(job, reason, counted):
         return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
     return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.FAILED, reason=reason, exit_code=code)
@@ -161,6 +167,26 @@ def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[An
             return (NodeLost(node_id=node.node_id, incarnation=incarnation),)
         if node is not None and node.replaced and node.replaced[-1] == incarnation:
             return (NodeLost(node_id=node.node_id, incarnation=incarnation, reason="replaced"),)
+    return NONE
+
+
+def vacate(state: State) -> Sequence[AnyFact]:
+    """A node is to be removed at once: what runs there is stopped, and queued again where the job allows that."""
+    for node_id in state.leaving:
+        if state.cluster.memberships[node_id].wait:
+            continue
+        for job_id in state.cluster.nodes[node_id].members:
+            job = state.cluster.jobs[job_id]
+            if not job.stop_reason and job.state in (job_life.PLACED, job_life.RUNNING):
+                return (_stop_order(job, NODE_REMOVED, 15, job.spec.grace_s),)
+    return NONE
+
+
+def remove_node(state: State, removable: Sequence[NodeId]) -> Sequence[AnyFact]:
+    """A node that is to be removed, is empty, and is believed by no agent any more, counts no longer."""
+    for node_id in removable:
+        if not is_removed(state.cluster, node_id) and is_empty(state.cluster, node_id):
+            return (NodeRemoved(node_id=node_id),)
     return NONE
 
 

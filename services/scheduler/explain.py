@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.common import gpu_life, job_life
-from libs.common.cluster import Cluster, Job, Node, Tenant, is_ready, node_gpus, silent_nodes
+from libs.common.cluster import Cluster, Job, Node, Tenant, is_leaving, is_ready, node_gpus, silent_nodes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from services.scheduler.decide import over_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
@@ -95,6 +95,8 @@ def _node_blocker(cluster: Cluster, node: Node, job: Job) -> str:
     spec = job.spec
     if not node.usable:
         return f"node {node.state}"
+    if is_leaving(cluster, node.node_id):
+        return "node is to be removed"
     views = [view for view in node_gpus(cluster, node) if view.present]
     if len(views) < spec.gpus:
         return f"has fewer than {spec.gpus} GPUs"

@@ -12,16 +12,32 @@ from typing import Final
 
 import msgspec
 
-from libs.common.cluster import Cluster
+from libs.common import node_life
+from libs.common.cluster import Cluster, Node, is_leaving
 from libs.common.messages import Heartbeat
 from libs.common.model import NodeId
 
 MS: Final = 1_000_000
 # The agents count by the same part (`services/node_agent/gossip.py`).
 RENEWED_PART: Final = 2
-# A roster of one extends nothing: its node could never be lost.
 ROSTER_MIN: Final = 2
 GRANTS_KEPT: Final = 8
+
+
+def is_empty(cluster: Cluster, node_id: NodeId) -> bool:
+    """Nothing of any job is there: released, or lost with the node. What ignores the lease is lost when an operator says so, and until
+    then nobody else may say that it is gone.
+    """
+    node = cluster.nodes.get(node_id)
+    if node is None:
+        return True
+    return not (node.members or node.replaced or (node.accounted and (node.usable or _is_kept(cluster, node))))
+
+
+def _is_kept(cluster: Cluster, node: Node) -> bool:
+    """Whether a lost node, not declared dead, says that it has something that no lease ends."""
+    jobs = [cluster.jobs.get(ref.job_id) for ref in node.accounted.values()]
+    return node.dead < node.incarnation and any(job is not None and job.spec.ignores_lease for job in jobs)
 
 
 class _Renewal(msgspec.Struct):
@@ -34,6 +50,7 @@ class _Renewal(msgspec.Struct):
     until: int = 0
     roster_nodes: int = 0
     heard: int = 0
+    roster_seq: int = 0
 
 
 class Renewals:
@@ -64,6 +81,7 @@ class Renewals:
             node.heard = now  # what this agent has says nothing of the one that it replaced
             return
         node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
+        node.roster_seq = max(node.roster_seq, beat.roster_seq)
         granted = node.grants.get(beat.lease_sent_ns)
         if granted is None:
             return
@@ -80,20 +98,23 @@ class Renewals:
             del grants[next(iter(grants))]
 
     def check(self, cluster: Cluster, now: int) -> None:
-        """Look at each roster: a node counts only when it was renewed all the time since the check before."""
+        """Look at each roster: a node counts only when it was renewed all the time since the check before. A roster of one extends
+        nothing: its node could never be lost.
+        """
         self.short += [0] * (len(cluster.nodes) - len(self.short))
         self.absent += [0] * (len(cluster.nodes) - len(self.absent))
         heard_since = now - cluster.timing.lease_ms * MS // RENEWED_PART
-        renewed = replaced = 0
-        for index, (node_id, view) in enumerate(cluster.nodes.items()):
-            node = self.nodes.get(node_id)
+        renewed = replaced = counted = 0
+        for index, view in enumerate(cluster.nodes.values()):
+            node = self.nodes.get(view.node_id)
+            counted += view.state != node_life.REMOVED
             if node is not None and view.replaced:
-                replaced += node.heard > heard_since
-            elif node is not None:
+                replaced += view.state != node_life.REMOVED and node.heard > heard_since
+            elif node is not None and view.state != node_life.REMOVED:
                 renewed += node.since <= self.checked and node.until >= now
-            if 2 * renewed < index + 1:
+            if counted >= ROSTER_MIN and 2 * renewed < counted:
                 self.short[index] = now
-            if 2 * (renewed + replaced) < index + 1:
+            if counted >= ROSTER_MIN and 2 * (renewed + replaced) < counted:
                 self.absent[index] = now
         self.checked = now
 
@@ -103,9 +124,23 @@ class Renewals:
             return []
         limit = now - cluster.timing.silence_ms * MS
         order = {node_id: index for index, node_id in enumerate(cluster.nodes)}
-        short = [index for index in range(ROSTER_MIN - 1, len(self.short)) if self.short[index] > limit]
-        absent = [index for index in range(ROSTER_MIN - 1, len(self.absent)) if self.absent[index] > limit]
+        short = [index for index, at in enumerate(self.short) if at > limit]
+        absent = [index for index, at in enumerate(self.absent) if at > limit]
         return [each for each in silent if not self._kept(order, absent if cluster.nodes[each[0]].replaced else short, each[0])]
+
+    def removable(self, cluster: Cluster) -> list[NodeId]:
+        """The nodes to be removed that nothing of a job is on, once every agent that may hold a lease keeps a roster that neither asks nor
+        believes them: an older one could count their answers against nodes that the scheduler counts without them.
+        """
+        leaving = [member.node_id for member in cluster.memberships.values() if member.leaving and not member.removed]
+        if not leaving or not all(self._knows_who_leaves(cluster, node) for node in cluster.nodes.values() if node.usable or node.replaced):
+            return []
+        return [node_id for node_id in leaving if is_empty(cluster, node_id)]
+
+    def _knows_who_leaves(self, cluster: Cluster, node: Node) -> bool:
+        heard = self.nodes.get(node.node_id)
+        known = heard is not None and heard.roster_seq >= cluster.leaving_seq
+        return known or not node.peer_address or is_leaving(cluster, node.node_id)
 
     def _kept(self, order: dict[NodeId, int], kept: list[int], node_id: NodeId) -> bool:
         """Whether a roster that this node may have was short: one that holds it, and no fewer nodes than it has named."""

@@ -17,11 +17,22 @@ from libs.common import fold, snapshot, snapshot_store, subjects
 from libs.common.bus import Bus
 from libs.common.cancellation import before
 from libs.common.clock import Clock
-from libs.common.cluster import Cluster
+from libs.common.cluster import Cluster, is_removed
 from libs.common.errors import Unavailable
-from libs.common.facts import AnyFact, ClusterConfigured, Commit, JobPlaced, JobStopOrdered, LeaseExtended, NodeRegistered, TermBegan
+from libs.common.facts import (
+    AnyFact,
+    ClusterConfigured,
+    Commit,
+    JobPlaced,
+    JobStopOrdered,
+    LeaseExtended,
+    NodeRegistered,
+    NodeRemovalRequested,
+    NodeRemoved,
+    TermBegan,
+)
 from libs.common.log import Entry, Log
-from libs.common.messages import DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, Vitals, by_bytes
+from libs.common.messages import REMOVED, DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, Vitals, by_bytes
 from libs.common.model import JobId, NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
@@ -91,6 +102,7 @@ class Scheduler:
         self.shell = Shell(log, self.writer, self.state, self.decide, self)
         self.silent: list[tuple[NodeId, int]] = []
         self.quiet: list[NodeId] = []
+        self.removable: list[NodeId] = []
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
         self.renewed_boot_ns = 0
@@ -109,9 +121,10 @@ class Scheduler:
             self.renewals.check(self.state.cluster, now)
             self.silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
             self.quiet = self.leases.quiet(self.state.cluster, now)
+            self.removable = self.renewals.removable(self.state.cluster)
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
-        facts = decide(self.state, now, self.silent, self.quiet, now_ns)
+        facts = decide(self.state, now, self.silent, self.quiet, now_ns, self.removable)
         if facts and isinstance(facts[0], JobPlaced):
             self.decision_ns.append(self.clock.boot_ns() - now)
         return facts
@@ -120,7 +133,7 @@ class Scheduler:
 
     def folded(self, entry: Entry, commit: Commit) -> None:
         fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
-        if any(isinstance(fact, NodeRegistered | ClusterConfigured) for fact in commit.facts):
+        if any(isinstance(fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved) for fact in commit.facts):
             self.roster = None
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
@@ -251,6 +264,8 @@ class Scheduler:
         beat = _heartbeat.decode(data)
         now = self.clock.boot_ns()
         node = self.acked.nodes.get(beat.node_id)
+        if is_removed(self.acked, beat.node_id):
+            return self._lease(beat, REMOVED, 0)
         if node is None or beat.incarnation > node.incarnation:
             return self._lease(beat, "unknown", 0)
         ahead = self.state.cluster.nodes[beat.node_id]
@@ -258,7 +273,9 @@ class Scheduler:
             return self._lease(beat, "lost", 0)
         self.leases.hear(self.acked, beat.node_id, now, beat.lease_epoch == self.state.epoch)
         self.renewals.hear(self.acked, beat, now)
-        usable = node.usable and ahead.usable and self.may_grant(now)
+        # Who counts by a roster that still believes a node that leaves is no party to a lease until it has the later one.
+        counts_alike = beat.roster_seq >= self.acked.leaving_seq or not node.peer_address
+        usable = node.usable and ahead.usable and counts_alike and self.may_grant(now)
         return self._lease(beat, "ok", self._grant(beat, now) if usable else 0)
 
     def _grant(self, beat: Heartbeat, now: int) -> int:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job, all_over, owes_nothing
+from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
 from libs.common.facts import AnyFact, BudgetExhausted, Commit, TenantSet
 from libs.common.model import JobId, NodeId
 from services.scheduler import policies
@@ -56,6 +56,8 @@ class State:
         # Bits, as in `capacity`.
         self.returning = 0
         self.dead = 0
+        # Registered nodes that are to be removed and are not yet.
+        self.leaving: dict[NodeId, None] = {}
         # Of each address, how many living jobs have a port there; two only when their nodes changed addresses since.
         self.ports: dict[str, Counter[int]] = {}
         self.address_of: dict[NodeId, str] = {}
@@ -152,6 +154,7 @@ class State:
             self.capacity.refresh(self.cluster, node_id)
             self._note_state(node_id)
             self._note_address(node_id)
+            self._note_leaving(node_id)
         for job_id in change.jobs:
             self._reclassify(job_id)
         self.restless.update(dict.fromkeys(change.models))
@@ -163,6 +166,12 @@ class State:
         bit = 1 << self.capacity.index[node_id]
         self.returning = self.returning | bit if back else self.returning & ~bit
         self.dead = self.dead | bit if node.declared_dead else self.dead & ~bit
+
+    def _note_leaving(self, node_id: NodeId) -> None:
+        if is_leaving(self.cluster, node_id) and not is_removed(self.cluster, node_id):
+            self.leaving[node_id] = None
+        else:
+            self.leaving.pop(node_id, None)
 
     def _note_address(self, node_id: NodeId) -> None:
         """A node that registered again may have moved, and the ports of its jobs with it."""

@@ -81,6 +81,9 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ModelScaled(name="chat", replicas=3, user="ada"),
     f.ModelUndeployed(name="chat", user="ada"),
     f.NodeDeclaredDead(node_id=NODE, incarnation=4, lost=3, user="ada"),
+    f.NodeInvited(node_id=NODE, secret_hash="ab" * 32, expires_ns=5, user="ada"),
+    f.NodeJoined(node_id=NODE, secret_hash="ab" * 32, public_key="U" + "A" * 55, address="10.0.0.7"),
+    f.NodeRemovalRequested(node_id=NODE, wait=True, user="ada"),
     f.JobAdmitted(job_id=JOB),
     f.JobRejected(job_id=JOB, reason="too many wait"),
     f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),
@@ -104,6 +107,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     ),
     f.NodeLost(node_id=NODE, incarnation=3, reason="silent"),
     f.NodeReturned(node_id=NODE, incarnation=4),
+    f.NodeRemoved(node_id=NODE),
     f.NodeRegistered(
         node_id=NODE,
         incarnation=4,

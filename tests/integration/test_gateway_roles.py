@@ -54,7 +54,7 @@ async def test_without_an_accepted_key_no_route_says_anything(world: World, head
 
 async def test_a_probe_needs_no_key(world: World) -> None:
     async with aiohttp.ClientSession() as session:
-        assert [(await status(session, world.url, "GET", route, {}))[0] for route in roles.PUBLIC] == [200] * 3
+        assert [(await status(session, world.url, "GET", route, {}))[0] for route in roles.PROBES] == [200] * 3
 
 
 async def test_a_member_sees_only_their_tenant_s_jobs(world: World) -> None:

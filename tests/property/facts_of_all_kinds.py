@@ -32,6 +32,7 @@ from libs.common.model import (
     TenantId,
     Timing,
 )
+from services.scheduler.renewals import is_empty
 
 NODES: Final = tuple(NodeId(name) for name in ("n1", "n2", "n3"))
 GPUS: Final = tuple(GpuId(f"g{number}") for number in range(1, 6))
@@ -76,6 +77,18 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for node in cluster.nodes.values():
         if not node.usable:
             yield f.NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost)
+    yield from _memberships(cluster, chance)
+
+
+def _memberships(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
+    node_id = chance.choice(NODES)
+    member = cluster.memberships.get(node_id)
+    if member is None or not member.public_key:
+        yield f.NodeInvited(node_id=node_id, secret_hash=chance.choice("ab"), expires_ns=chance.randrange(9))
+    if member is not None and member.secret_hash and not member.public_key:
+        yield f.NodeJoined(node_id=node_id, secret_hash=member.secret_hash, public_key=chance.choice("UV"))
+    if chance.random() < 0.15:
+        yield f.NodeRemovalRequested(node_id=node_id, wait=chance.random() < 0.5)
 
 
 def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -108,6 +121,9 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.NodeLost(node_id=node.node_id, incarnation=node.replaced[-1], reason="replaced")
         elif node.incarnation > node.lost and owes_nothing(cluster, node):
             yield f.NodeReturned(node_id=node.node_id, incarnation=node.incarnation)
+    for member in cluster.memberships.values():
+        if member.leaving and not member.removed and is_empty(cluster, member.node_id):
+            yield f.NodeRemoved(node_id=member.node_id)
 
 
 def _of_model(model: Model, chance: Random) -> AnyFact:
@@ -224,6 +240,10 @@ def wild(chance: Random) -> AnyFact:
         f.ModelDeployed(name=model, spec=ModelSpec(command=(), replicas=number), tenant=chance.choice(TENANTS)),
         f.ModelScaled(name=model, replicas=number),
         f.ModelUndeployed(name=model),
+        f.NodeInvited(node_id=node_id, secret_hash=word, expires_ns=number),
+        f.NodeJoined(node_id=node_id, secret_hash=word, public_key=word),
+        f.NodeRemovalRequested(node_id=node_id, wait=chance.random() < 0.5),
+        f.NodeRemoved(node_id=node_id),
         f.JobAdmitted(job_id=job_id),
         f.JobRejected(job_id=job_id, reason=word),
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),

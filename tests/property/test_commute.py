@@ -44,14 +44,27 @@ SELDOM: Final = {
     "node.lost": 0.5,
     "job.refused": 0.3,
     "node.declared_dead": 0.2,
+    "node.removal_requested": 0.3,
+    "node.removed": 0.05,
     **dict.fromkeys(
-        ("key.created", "key.rotated", "key.revoked", "access.recorded", "secret.set", "secret.removed", "budget.exhausted"), 0.1
+        (
+            "node.invited",
+            "node.joined",
+            "key.created",
+            "key.rotated",
+            "key.revoked",
+            "access.recorded",
+            "secret.set",
+            "secret.removed",
+            "budget.exhausted",
+        ),
+        0.1,
     ),
     **dict.fromkeys(("model.deployed", "model.scaled", "model.undeployed", "tenant.set"), 0.3),
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
 }
 # Walks of the test that every pair is met; each is the same in every run.
-WALKS: Final = 300
+WALKS: Final = 450
 
 Pair = tuple[AnyFact, AnyFact]
 

@@ -67,7 +67,7 @@ def test_a_job_walks_to_its_end() -> None:
 
 
 def test_a_node_that_was_lost_comes_back_only_by_the_schedulers_word() -> None:
-    back = [event for (before, event), after in NODE_LIFE.items() if before == node_life.UNREACHABLE and after != before]
+    back = [event for (before, event), after in NODE_LIFE.items() if before == node_life.UNREACHABLE and after in node_life.USABLE]
     assert back == ["node.returned", "node.returned:hurt"]
 
 

@@ -24,6 +24,7 @@ EVENTS: Final = "text/event-stream"
 BYTES: Final = "application/octet-stream"
 BATCH: Final = "application/cloudevents-batch+json"
 TEXT: Final = "text/plain"
+PEM: Final = "application/x-pem-file"
 
 
 class Event(msgspec.Struct):
@@ -134,6 +135,28 @@ class ClusterShown(msgspec.Struct):
     gpus_total: int
     gpu_share_total: int
     gpu_share_held: int
+
+
+class Invited(msgspec.Struct):
+    """`token` is shown here and nowhere else."""
+
+    node_id: str
+    url: str
+    token: str
+    expires_ns: int
+
+
+class Joined(msgspec.Struct):
+    """`nats`: where the log's servers are."""
+
+    node_id: str
+    cluster_id: str
+    nats: str
+
+
+class Leaving(msgspec.Struct):
+    node_id: str
+    state: str
 
 
 class Taken(msgspec.Struct):
@@ -250,6 +273,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/chat/completions"): Answer(media=(JSON, EVENTS)),
     ("POST", "/v1/completions"): Answer(media=(JSON, EVENTS)),
     ("POST", "/v1/embeddings"): Answer(),
+    ("POST", "/v1/nodes"): Answer((201,), Invited),
+    ("DELETE", "/v1/nodes/{node_id}"): Answer((202,), Leaving),
     ("GET", "/v1/nodes"): _list("nodes", NodeShown),
     ("GET", "/v1/nodes/{node_id}"): Answer(kind=NodeFull),
     ("POST", "/v1/nodes/{node_id}/dead"): Answer((202,), NodeShown),
@@ -276,6 +301,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/keys/{key_id}/rotate"): Answer(kind=KeyShown),
     ("GET", "/v1/whoami"): Answer(kind=Principal),
     ("GET", "/v1/version"): Answer(kind=Version),
+    ("GET", "/join/ca"): Answer(media=(PEM,)),
+    ("POST", "/join"): Answer(kind=Joined),
     ("GET", "/livez"): Answer(kind=Live),
     ("GET", "/readyz"): Answer((200, 503), Ready),
     ("GET", "/metrics"): Answer(media=(TEXT,)),

@@ -3,8 +3,9 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import GpuView, Node
+from libs.common.cluster import GpuView, Node, is_removed
 from libs.common.model import NodeId
+from libs.common.node_life import REMOVED
 from services.api_gateway import intents
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
@@ -37,10 +38,14 @@ class GpusQuery(PageQuery, frozen=True):
 
 @router.get("/v1/nodes", openapi_extra=documented(NodesQuery))
 async def list_nodes(request: Request) -> Response:
-    """All nodes, without their devices."""
+    """All nodes, without their devices; removed ones only when `state` asks for them."""
     gateway, query = await settled(request, NodesQuery)
     cluster, who, pulse = gateway.cluster, principal_of(request), gateway.pulse
-    nodes, following = page_of(list(cluster.nodes.values()), lambda node: node.node_id, query, lambda node: query.state in ("", node.state))
+
+    def wanted(node: Node) -> bool:
+        return query.state == node.state or (not query.state and node.state != REMOVED)
+
+    nodes, following = page_of(list(cluster.nodes.values()), lambda node: node.node_id, query, wanted)
     shown = (node_seen(who, cluster, node, pulse.heard_ns(node.node_id)) for node in nodes)
     return await answer_list("nodes", shown, {"next": following, "seq": cluster.seq})
 
@@ -82,7 +87,8 @@ async def list_gpus(request: Request) -> Response:
     cluster, who, state = gateway.cluster, principal_of(request), query.state.upper()
 
     def wanted(view: GpuView) -> bool:
-        return query.node in ("", view.node_id) and state in ("", gpu_state(cluster, view))
+        there = query.node in ("", view.node_id) and not is_removed(cluster, view.node_id)
+        return there and state in ("", gpu_state(cluster, view))
 
     views, following = page_of(list(cluster.gpus.values()), lambda view: view.gpu.uuid, query, wanted)
     shown = (gpu_seen(who, cluster, view) for view in views)

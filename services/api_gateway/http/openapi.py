@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.model import JobSpec, ModelSpec
+from libs.common.model import ID_PATTERN, JobSpec, ModelSpec
 from services.api_gateway import idempotency, identity_intents, intents, model_intents, roles
 from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
 from services.api_gateway.identity_intents import KeyWish, TenantWish
+from services.api_gateway.membership_intents import InviteWish, JoinWish
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import request as openai_request
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
@@ -28,6 +29,7 @@ FIELDS: Final[dict[str, Schema]] = {
     **dict.fromkeys((*DURATIONS, "grace", "expires_in"), DURATION),
     "user": USER,
     "user_id": USER,
+    "node_id": {"type": "string", "pattern": ID_PATTERN.pattern},
     "name": {"type": "string", "maxLength": 128},
     "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
     "signal": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]},
@@ -45,6 +47,8 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
+    ("POST", "/v1/nodes"): (InviteWish, (), ()),
+    ("POST", "/join"): (JoinWish, (), ("node_id", "secret", "public_key")),
 }
 # What creates something may carry the header Idempotency-Key.
 CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
@@ -67,12 +71,14 @@ def document(found: Schema) -> Schema:
 def _schemas() -> dict[str, Schema]:
     """Every struct that some answer or body names."""
     kinds = [kind for answer in ANSWERS.values() for kind in answer.kinds]
-    return msgspec.json.schema_components([*kinds, Problem, OpenAIError, JobSpec, ModelSpec, TenantWish, KeyWish], ref_template=REF)[1]
+    return msgspec.json.schema_components(
+        [*kinds, Problem, OpenAIError, JobSpec, ModelSpec, TenantWish, KeyWish, InviteWish, JoinWish], ref_template=REF
+    )[1]
 
 
 def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:
     keyed = route[1] not in roles.PUBLIC
-    operation["responses"] = _answers(ANSWERS[route]) | (_problems(PROBLEMS, "Problem", MEDIA_TYPE) if keyed else {})
+    operation["responses"] = _answers(ANSWERS[route]) | (_problems(PROBLEMS, "Problem", MEDIA_TYPE) if route[1] not in roles.PROBES else {})
     operation["security"] = [{"key": []}] if keyed else []
     for parameter in operation.get("parameters", ()):
         _bound(parameter)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from libs.common import gpu_life
-from libs.common.cluster import Cluster, GpuView, Node, node_gpus
+from libs.common.cluster import Cluster, GpuView, Node, is_leaving, node_gpus
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, NodeId
 from services.scheduler.placement.circles import circle_on
 
@@ -55,7 +55,7 @@ class Capacity:
         self._forget(node_id)
         node = cluster.nodes[node_id]
         self.version += 1
-        size = len(_placeable(cluster, node)) if node.usable else -1
+        size = len(_placeable(cluster, node)) if node.usable and not is_leaving(cluster, node_id) else -1
         if size != self.sizes.get(node_id, -1):
             self.possible.clear()
         self.sizes.pop(node_id, None)

@@ -1,0 +1,49 @@
+"""How each fact about a machine's belonging changes it: one function per kind, named after the kind.
+
+Pure and total, called by `fold.apply` alone. What a gateway says of a node is kept apart from what the node says of itself, so that
+NodeRegistered commutes with all of it; a removal is for ever, in whatever order it and a registration came.
+"""
+
+from libs.common import facts as f
+from libs.common import node_life
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, membership_of
+
+
+def invited(cluster: Cluster, fact: f.NodeInvited, stamp: Stamp) -> Change:
+    member = membership_of(cluster, fact.node_id)
+    if member.public_key or member.leaving:
+        return NOTHING
+    member.secret_hash, member.expires_ns = fact.secret_hash, fact.expires_ns
+    return Change()
+
+
+def joined(cluster: Cluster, fact: f.NodeJoined, stamp: Stamp) -> Change:
+    """Whether the invitation had expired was asked by the gateway, by its own clock."""
+    member = cluster.memberships.get(fact.node_id)
+    if member is None or member.public_key or member.leaving or member.secret_hash != fact.secret_hash:
+        return NOTHING
+    member.public_key = fact.public_key
+    return Change()
+
+
+def removal_requested(cluster: Cluster, fact: f.NodeRemovalRequested, stamp: Stamp) -> Change:
+    """Asked for again without waiting, its jobs are stopped now."""
+    member = membership_of(cluster, fact.node_id)
+    cluster.leaving_seq = max(cluster.leaving_seq, stamp.seq)
+    member.wait = fact.wait and not member.removed and (member.wait or not member.leaving)
+    member.leaving = True
+    node = cluster.nodes.get(fact.node_id)
+    return Change(tuple(node.members), (fact.node_id,)) if node is not None else Change()
+
+
+def removed(cluster: Cluster, fact: f.NodeRemoved, stamp: Stamp) -> Change:
+    member = membership_of(cluster, fact.node_id)
+    if member.removed:
+        return NOTHING
+    member.leaving, member.wait, member.removed = True, False, True
+    node = cluster.nodes.get(fact.node_id)
+    if node is None:
+        return Change()
+    node.state = node_life.NODE_LIFE.get((node.state, "node.removed"), node.state)
+    return Change((), (fact.node_id,))

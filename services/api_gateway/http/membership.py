@@ -1,0 +1,89 @@
+"""/v1/nodes (invite, remove) and /join: how another machine becomes a node, and stops being one.
+
+/join needs no key: the invitation's secret is the authority, and it goes over TLS to a gateway whose authority the token pins.
+"""
+
+import hashlib
+import secrets
+import ssl
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common.admission import Invitation
+from services.api_gateway import membership_intents as intents
+from services.api_gateway import roles
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.answers import PEM, Invited, Joined, Leaving
+from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, principal_of, read, signed_body_of
+from services.api_gateway.problems import Problem
+
+SECRET_BYTES: Final = 24
+ADMIT_S: Final = 10.0
+
+router = APIRouter(tags=["nodes"])
+
+
+class RemoveQuery(Query, frozen=True):
+    wait: bool = False
+    user: str = ""
+
+
+@router.post("/v1/nodes", status_code=201, openapi_extra=documented(Query, intents.INVITE_FIELDS))
+async def invite(request: Request) -> Response:
+    """A token with which one machine may join, once. It is shown in this answer and nowhere else."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    authority, secret = _authority(gateway), secrets.token_urlsafe(SECRET_BYTES)
+    fact = intents.invitation(await signed_body_of(request), gateway.cluster, secret, gateway.clock.wall_ns())
+    await gateway.record(fact)
+    if gateway.cluster.memberships[fact.node_id].secret_hash != fact.secret_hash:
+        raise Problem(409, f"node {fact.node_id} was invited by another request at the same time: ask again")
+    settings = gateway.settings
+    url = f"https://{settings.gateway_tls_host}:{settings.gateway_tls_port}"
+    token = Invitation(fact.node_id, _fingerprint(authority), secret).token
+    return answer(Invited(fact.node_id, url, token, fact.expires_ns), 201, {"cache-control": "no-store"})
+
+
+@router.delete("/v1/nodes/{node_id}", status_code=202, openapi_extra=documented(RemoveQuery))
+async def remove(request: Request, node_id: str) -> Response:
+    """Nothing more is placed there; what runs is stopped, or ends by itself with `wait`; then the node counts no more."""
+    query, gateway = read(request, RemoveQuery), gateway_of(request)
+    user = roles.acting_user(principal_of(request), query.user)
+    await gateway.record(intents.removal(gateway.cluster, node_id, query.wait, user))
+    return answer(Leaving(node_id, "leaving"), 202)
+
+
+@router.get("/join/ca")
+async def authority(request: Request) -> Response:
+    """The certificate that the token names by its fingerprint: public, and proved by nothing but that."""
+    return Response(_authority(gateway_of(request)), media_type=PEM)
+
+
+@router.post("/join", openapi_extra=documented(None, intents.JOIN_FIELDS))
+async def join(request: Request) -> Response:
+    """The node's own public key for the invitation; answered once the servers accept that key."""
+    gateway = gateway_of(request)
+    if not gateway.caught_up:
+        raise Problem(503, "the gateway is still reading the log: try again in a moment")
+    fact = intents.joining(await body_of(request), gateway.cluster, gateway.clock.wall_ns())
+    if gateway.cluster.memberships[fact.node_id].public_key != fact.public_key:
+        await gateway.record(fact)
+    if gateway.cluster.memberships[fact.node_id].public_key != fact.public_key:
+        raise Problem(403, "this invitation is not known, was used, or has expired: `muster node add` makes another")
+    if not await gateway.admitting.wait_for(fact.node_id, ADMIT_S):
+        raise Problem(503, "the NATS servers do not know the key yet: try again in a moment, the token holds for this machine")
+    return answer(Joined(fact.node_id, gateway.cluster.cluster_id, gateway.settings.nats))
+
+
+def _authority(gateway: Gateway) -> str:
+    path = gateway.settings.tls_ca_file
+    if not gateway.settings.gateway_tls_host or not path:
+        raise Problem(409, "this cluster listens to no other machine: start it with `muster up --listen ADDRESS`")
+    return Path(path).read_text()
+
+
+def _fingerprint(pem: str) -> str:
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()

@@ -1,0 +1,94 @@
+"""The agent's driver for this machine's own devices, over the real NVML binding and a library built from C."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libs.common.errors import Unavailable
+from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers import local
+from services.node_agent.drivers.local import LocalDriver
+
+SOURCE = Path(__file__).with_name("nvml.c")
+DEVICES = Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
+FIRST, SECOND = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler here to build the library that stands in for NVML")
+    built = tmp_path_factory.mktemp("lib") / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", built, SOURCE], check=True)
+    return built
+
+
+@pytest.fixture
+def world(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory in which the library looks."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path))
+    return tmp_path
+
+
+async def test_the_inventory_is_what_the_vendor_says(world: Path) -> None:
+    driver = LocalDriver()
+    assert list(await driver.inventory()) == [
+        Gpu(FIRST, 0, "nvidia", "Fake H100", 80 << 30),
+        Gpu(SECOND, 1, "nvidia", "Fake H100", 80 << 30),
+    ]
+    await driver.close()
+
+
+async def test_memory_that_did_not_come_back_makes_a_device_unclean_and_no_other(world: Path) -> None:
+    (world / "used1").write_text("40")
+    driver = LocalDriver()
+    await driver.inventory()
+    assert await driver.unclean([FIRST, SECOND]) == {}
+    (world / "used1").write_text("2000")
+    assert await driver.unclean([FIRST, SECOND]) == {SECOND: "2000 MiB of its memory are used, 40 MiB when it was idle"}
+    (world / "used1").write_text("41")
+    assert await driver.unclean([SECOND]) == {}
+    await driver.close()
+
+
+async def test_a_driver_that_hangs_makes_its_devices_unclean_and_answers_again_when_it_can(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = LocalDriver()
+    await driver.inventory()
+    monkeypatch.setattr(local, "ANSWER_S", 1.0)
+    (world / "hang").touch()
+    assert "did not answer" in (await driver.unclean([FIRST]))[FIRST]
+    (world / "hang").unlink()
+    monkeypatch.setattr(local, "ANSWER_S", 10.0)
+    assert await driver.unclean([FIRST]) == {}
+    await driver.close()
+
+
+async def test_a_child_that_dies_is_begun_again(world: Path) -> None:
+    driver = LocalDriver()
+    await driver.inventory()
+    assert driver.child is not None
+    driver.child.kill()
+    await driver.child.wait()
+    assert await driver.unclean([FIRST]) == {}
+    await driver.close()
+
+
+@pytest.mark.skipif(DEVICES, reason="this machine has GPUs")
+async def test_a_machine_without_devices_says_why_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    driver = LocalDriver()
+    assert list(await driver.inventory()) == []
+    assert "no GPU was found on this machine (nvidia: " in caplog.text
+    await driver.close()
+
+
+async def test_what_is_no_answer_is_unavailable() -> None:
+    driver = LocalDriver((sys.executable, "-c", "input(); print('not json')"))
+    with pytest.raises(Unavailable, match="did not answer"):
+        await driver.inventory()

@@ -1,0 +1,43 @@
+"""What is found on a host is said in one word, with the fix."""
+
+from pathlib import Path
+
+from libs.doctor import MISSING, OK, TOO_OLD, checks, disk
+
+
+def test_cgroup_v2_is_ok_v1_is_too_old_and_nothing_is_missing(tmp_path: Path) -> None:
+    assert checks.cgroup(tmp_path).state == MISSING
+    (tmp_path / "memory").mkdir()
+    assert checks.cgroup(tmp_path).state == TOO_OLD
+    (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
+    assert (checks.cgroup(tmp_path).state, checks.cgroup(tmp_path).fix) == (OK, "")
+
+
+def test_a_kernel_log_that_cannot_be_read_is_missing_with_the_fix(tmp_path: Path) -> None:
+    found = checks.kmsg(tmp_path / "kmsg")
+    assert found.state == MISSING and found.fix
+    (tmp_path / "kmsg").touch()
+    assert checks.kmsg(tmp_path / "kmsg").state == OK
+
+
+def test_a_slow_disk_is_said_with_its_consequence_and_a_quick_one_is_not(tmp_path: Path) -> None:
+    assert disk.slow_words(disk.SYNC_SLOW_MS) == ""
+    assert "20.0 ms" in disk.slow_words(20.0) and "50 commits a second" in disk.slow_words(20.0)
+    assert disk.sync_ms(tmp_path) > 0
+
+
+def test_a_local_directory_is_on_no_network_and_a_virtual_one_is_told_apart_by_its_type(tmp_path: Path) -> None:
+    assert disk.network_kind(tmp_path / "not" / "there") == ""
+    kinds = dict(disk.NETWORK_TYPES)
+    try:
+        disk.NETWORK_TYPES[0x9FA0] = "proc"
+        assert disk.network_kind(Path("/proc/self")) == "proc"
+    finally:
+        disk.NETWORK_TYPES.clear()
+        disk.NETWORK_TYPES.update(kinds)
+
+
+def test_a_library_that_is_not_there_is_missing_and_costs_no_node_its_fitness() -> None:
+    found = checks.library("nobody", "libnobody-has-this.so.9")
+    assert (found.state, found.needed) == (MISSING, False)
+    assert checks.library("c", "libc.so.6").state == OK

@@ -1,0 +1,182 @@
+"""A machine joins once by an invitation, and is removed for ever, safely for those that count it."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common import node_life
+from libs.common.admission import Admitted, Invitation, admitted, invitation
+from libs.common.cluster import Cluster, Node, membership_of
+from libs.common.errors import Refused
+from libs.common.messages import Heartbeat, Roster, RosterEntry
+from libs.common.model import NodeId, Timing
+from services.api_gateway import membership_intents as intents
+from services.api_gateway.problems import Problem
+from services.node_agent import gossip as g
+from services.node_agent.gossip import Gossip
+from services.scheduler.renewals import Renewals
+from services.scheduler.roster import roster
+from tests.history import History, node, registered
+
+NS = 1_000_000_000
+MS = 1_000_000
+NOW = 1_000 * NS
+SECRET = "s" * 32
+KEY, OTHER_KEY = "U" + "A" * 55, "U" + "B" * 55
+FAR = NodeId("far")
+
+
+def invited(history: History, name: str = "far") -> History:
+    history.say(f.NodeInvited(node_id=NodeId(name), secret_hash=intents.hash_secret(SECRET), expires_ns=NOW + NS))
+    return history
+
+
+def joined(history: History, name: str = "far") -> History:
+    invited(history, name)
+    history.say(f.NodeJoined(node_id=NodeId(name), secret_hash=intents.hash_secret(SECRET), public_key=KEY))
+    return history
+
+
+def wish(**changed: str) -> dict[str, str]:
+    return {"node_id": "far", "secret": SECRET, "public_key": KEY, **changed}
+
+
+# The invitation
+
+
+def test_an_invitation_is_used_once_and_its_user_may_repeat_the_request() -> None:
+    cluster = joined(History()).cluster
+    assert cluster.memberships[FAR].public_key == KEY
+    assert intents.joining(wish(), cluster, NOW).public_key == KEY
+    with pytest.raises(Problem, match="was used"):
+        intents.joining(wish(public_key=OTHER_KEY), cluster, NOW)
+
+
+def test_a_wrong_secret_a_late_one_and_an_unknown_node_are_refused_in_the_same_words() -> None:
+    cluster = invited(History()).cluster
+    assert intents.joining(wish(), cluster, NOW).node_id == "far"
+    said = []
+    for bad, at in ((wish(secret="x" * 32), NOW), (wish(), NOW + 2 * NS), (wish(node_id="nobody"), NOW)):
+        with pytest.raises(Problem) as problem:
+            intents.joining(bad, cluster, at)
+        said.append((problem.value.status, problem.value.detail))
+    assert len(set(said)) == 1
+
+
+def test_a_name_is_invited_again_until_it_joined_and_never_after() -> None:
+    history = invited(History())
+    assert intents.invitation({"node_id": "far"}, history.cluster, "t" * 32, NOW).expires_ns == NOW + intents.VALID_S * NS
+    with pytest.raises(Problem, match="used once"):
+        intents.invitation({"node_id": "far"}, joined(history).cluster, "t" * 32, NOW)
+
+
+def test_no_fact_holds_the_secret() -> None:
+    assert SECRET not in str(intents.invitation({"node_id": "far"}, Cluster(), SECRET, NOW))
+
+
+def test_a_token_names_node_authority_and_secret_and_half_of_one_is_refused() -> None:
+    whole = Invitation("far", "0a" * 32, SECRET)
+    assert invitation(whole.token) == whole
+    with pytest.raises(Refused, match="not whole"):
+        invitation(whole.token[:-20])
+
+
+# Removal
+
+
+def test_what_joined_is_admitted_until_it_is_removed() -> None:
+    history = joined(History())
+    assert admitted(history.cluster) == Admitted({"far": KEY})
+    history.say(f.NodeRemovalRequested(node_id=FAR))
+    assert admitted(history.cluster) == Admitted({"far": KEY})
+    history.say(f.NodeRemoved(node_id=FAR))
+    assert admitted(history.cluster) == Admitted({}, ("far",))
+
+
+def test_a_removed_node_stays_removed_in_whatever_order_it_registered() -> None:
+    late, early = joined(History()), joined(History())
+    late.say(f.NodeRemovalRequested(node_id=FAR))
+    late.say(f.NodeRemoved(node_id=FAR))
+    late.say(registered("far", "g1"))
+    early.say(registered("far", "g1"))
+    early.say(f.NodeRemovalRequested(node_id=FAR))
+    early.say(f.NodeRemoved(node_id=FAR))
+    assert late.cluster.nodes[FAR].state == early.cluster.nodes[FAR].state == node_life.REMOVED
+
+
+def test_a_node_of_the_launcher_is_removed_only_when_it_is_gone() -> None:
+    history = History()
+    history.say(registered("n1", "g1"))
+    with pytest.raises(Problem, match="did not join"):
+        intents.removal(history.cluster, "n1", False, "ada")
+    history.say(f.NodeLost(node_id=node("n1"), incarnation=1))
+    assert intents.removal(history.cluster, "n1", False, "ada").node_id == "n1"
+
+
+# The count by which nodes outlive a control plane that is down
+
+
+def three() -> Cluster:
+    names = [NodeId(name) for name in ("a", "b", "c")]
+    nodes = {name: Node(name, "healthy", 1, address="x", peer_address="x:1", peer_key="k") for name in names}
+    return Cluster(timing=Timing(1_000, 10_000, 1_000, 3_000), nodes=nodes, cluster_id="home", seq=5)
+
+
+def leaving(cluster: Cluster, name: str = "c") -> Cluster:
+    membership_of(cluster, NodeId(name)).leaving = True
+    cluster.leaving_seq = cluster.seq = cluster.seq + 1
+    return cluster
+
+
+def beat(renewals: Renewals, cluster: Cluster, name: str, roster_seq: int) -> None:
+    renewals.hear(cluster, Heartbeat(NodeId(name), 1, 1, "", 3, roster_seq=roster_seq), 10 * MS)
+
+
+def test_a_node_is_removed_only_when_every_agent_keeps_a_roster_that_does_not_believe_it() -> None:
+    cluster, renewals = leaving(three()), Renewals()
+    beat(renewals, cluster, "a", cluster.leaving_seq)
+    assert renewals.removable(cluster) == []
+    beat(renewals, cluster, "b", cluster.leaving_seq - 1)
+    assert renewals.removable(cluster) == []
+    beat(renewals, cluster, "b", cluster.leaving_seq)
+    assert renewals.removable(cluster) == ["c"]
+
+
+def test_a_node_with_a_job_is_not_removed() -> None:
+    cluster, renewals = leaving(three()), Renewals()
+    cluster.nodes[NodeId("c")].members = {"j": 1}  # type: ignore[dict-item]
+    for name in ("a", "b"):
+        beat(renewals, cluster, name, cluster.leaving_seq)
+    assert renewals.removable(cluster) == []
+
+
+def test_a_roster_names_one_that_leaves_without_its_key_and_one_that_is_removed_as_such() -> None:
+    cluster = leaving(three())
+    before = roster(three())
+    while_leaving = roster(cluster)
+    assert while_leaving.nodes[2] == RosterEntry(NodeId("c"), "", "", 0)
+    membership_of(cluster, NodeId("c")).removed = True
+    after = roster(cluster)
+    assert after.nodes[2].removed and len(after.nodes) == 3
+    assert len({before.digest, while_leaving.digest, after.digest}) == 3
+
+
+def test_removed_nodes_hold_no_other_node_alive_for_the_scheduler() -> None:
+    """Of three, two are removed: the third's silence counts again."""
+    cluster, renewals = three(), Renewals()
+    renewals.begin(NOW)
+    renewals.check(cluster, NOW + 12 * NS)
+    assert renewals.losable(cluster, [(NodeId("b"), 1)], NOW + 12 * NS) == []
+    for name in ("b", "c"):
+        cluster.nodes[NodeId(name)].state = node_life.REMOVED
+    renewals.begin(NOW)
+    renewals.check(cluster, NOW + 12 * NS)
+    assert renewals.losable(cluster, [(NodeId("a"), 1)], NOW + 12 * NS) == [(NodeId("a"), 1)]
+
+
+def test_an_agent_counts_the_majority_without_the_removed() -> None:
+    names = [NodeId(name) for name in ("a", "b", "c", "d")]
+    entries = tuple(RosterEntry(name, "x:1", "k", 1, name in ("c", "d")) for name in names)
+    gossip = Gossip(names[0], 0, Roster("home", 1, "x", 16_000, entries))
+    g.granted(gossip, NOW)
+    assert g.ask(gossip, b"n", NOW + 9 * NS) == 0
+    assert g.answered(gossip, names[1], b"n", 1_000, NOW + 9 * NS) == NOW + 25 * NS
