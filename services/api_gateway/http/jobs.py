@@ -208,6 +208,7 @@ async def _rows(gateway: Gateway, seq: int, job_id: str) -> list[dict[str, objec
 async def why(request: Request, ref: str) -> Response:
     """Why the job is not running: the scheduler's proof, now or at a past sequence."""
     gateway, query = await settled(request, WhyQuery)
+    check_range("at", query.at, 0, gateway.cluster.seq)
     return await ask_why(gateway, {"job_id": job_of(request, ref).job_id, "at": query.at})
 
 
