@@ -31,6 +31,9 @@ AUTHORITY_FILE: Final = "authority.pem"
 API_KEYS: Final = "api_keys"
 PASSWORD: Final = "password"
 PGPASS: Final = "pgpass"
+VAULT_KEY: Final = "vault.key"
+# Who signs the heads of the audit's chain.
+HEADS: Final = "audit-heads"
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -47,8 +50,10 @@ def given() -> list[Given]:
     found.append(Given(POSTGRES, _served(POSTGRES) | {PASSWORD: PASSWORD}, POSTGRES_UID))
     found += [Given(f"scheduler-{which}", _client("scheduler")) for which in "ab"]
     found.append(Given("quota", _client("quota")))
-    found.append(Given("audit", _client(permissions.AUDIT) | {"trimmer.seed": _seed(permissions.TRIMMER), PGPASS: PGPASS}))
-    found += [Given(name, _client(name) | {API_KEYS: f"keys/{API_KEYS}"}) for name in map(permissions.gateway_name, FLEET.gateways)]
+    own = {"trimmer.seed": _seed(permissions.TRIMMER), "heads.seed": _seed(HEADS), PGPASS: PGPASS}
+    found.append(Given("audit", _client(permissions.AUDIT) | own))
+    outside = {API_KEYS: f"keys/{API_KEYS}", VAULT_KEY: f"keys/{VAULT_KEY}"}
+    found += [Given(name, _client(name) | outside) for name in map(permissions.gateway_name, FLEET.gateways)]
     found += [Given(node_id, _client(permissions.node_name(node_id))) for node_id in FLEET.nodes]
     return found
 

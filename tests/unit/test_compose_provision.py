@@ -64,7 +64,7 @@ def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
         "scheduler-a": ["scheduler"],
         "scheduler-b": ["scheduler"],
         "quota": ["quota"],
-        "audit": ["audit", "trimmer"],
+        "audit": ["audit", "audit-heads", "trimmer"],
         **{f"gateway-{which}": [f"gateway-{which}"] for which in "ab"},
         **{node_id: [f"node-{node_id}"] for node_id in ("node-1", "node-2", "node-3", "node-4", "nvidia", "amd")},
     }
