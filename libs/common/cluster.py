@@ -136,7 +136,8 @@ class Node(msgspec.Struct):
     incarnation declared lost) is not below `returned`, whatever came in which order; of `lost`, up to `dead` nothing can be alive.
     `word` is the last of operators: (incarnation, lost) as NodeDeclaredDead says them. `replaced` are the incarnations that an agent with
     another state directory replaced, in order, until they are declared lost: what they started may be alive, unknown to the agent.
-    Up to `severed` the same is true of what ignores the lease, until it is declared dead.
+    Up to `severed` the same is true of what ignores the lease, until it is declared dead. Up to `gone` the agent of the same directory has
+    begun again since: a placement there that comes later in the log never reached it.
     """
 
     node_id: NodeId
@@ -146,6 +147,7 @@ class Node(msgspec.Struct):
     returned: int = 0
     dead: int = 0
     word: tuple[int, int] = (0, 0)
+    gone: int = 0
     severed: int = 0
     address: str = ""
     boot_id: str = ""

@@ -69,7 +69,9 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     for member in job.members.values():
         ledger.hold(cluster, job, member)
         cluster.nodes[member.node_id].members[job.job_id] = job.attempt
-    for node_id in list(job.members):
+    for node_id, member in list(job.members.items()):
+        if member.incarnation <= cluster.nodes[node_id].gone:
+            lose_member(cluster, job, member)
         lose_if_gone(cluster, job, node_id)
     return Change((fact.job_id,), homes(cluster, job.members.values()))
 

@@ -22,6 +22,8 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         node.severed = node.incarnation
         if node.incarnation > node.lost:
             node.replaced.append(node.incarnation)
+    elif node.severed <= node.gone:
+        node.gone = fact.incarnation - 1
     node.incarnation, node.directory = fact.incarnation, fact.directory
     node.address, node.boot_id, node.version = fact.address, fact.boot_id, fact.version
     node.simulated, node.registered_ns = fact.simulated, stamp.at_ns

@@ -77,6 +77,7 @@ def test_the_job_is_what_the_flags_say(world: World) -> None:
         "name": "train",
         "labels": {"team": "nlp"},
         "env": {"A": "1", "SHELL_X": "mine"},
+        "secrets": {},
         "retries": 2,
         "requeue": False,
         "stdin": False,

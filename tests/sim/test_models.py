@@ -1,7 +1,9 @@
 """Runs with models and without faults, in which never fewer replicas serve than were asked for; and that the checker would notice."""
 
+from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import pytest
 
 from libs.common.cluster import Job, Model, is_ready
@@ -42,12 +44,20 @@ def test_a_crash_loop_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatc
 def test_a_dead_replica_that_is_not_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """With faults: without them none dies."""
     monkeypatch.setattr(models, "_addition", _only_at_first)
-    assert _found_by_the_checker(with_models(), calm=False)
+    assert _found_by_the_checker(with_models(), plan_of=faults.plan)
 
 
 def test_an_agent_that_does_not_probe_what_it_adopts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "adopted", lambda probe: None)
-    assert _found_by_the_checker(with_models(), calm=False)
+    assert _found_by_the_checker(with_models(), plan_of=agents_restarted)
+
+
+def agents_restarted(seed: int) -> faults.Plan:
+    """No fault but that every agent dies now and then, and is back at once: also while replicas start."""
+    calm = faults.calm(seed)
+    times = [(at_s, index) for at_s in range(1, 16) for index in range(len(calm.nodes))]
+    blows = tuple(faults.Blow(at_s + index / 10, faults.AGENT_DEAD, f"agent-n{index}", 0.3) for at_s, index in times)
+    return msgspec.structs.replace(calm, blows=blows, storm_s=17.0)
 
 
 _addition = models._addition
@@ -57,8 +67,8 @@ def _only_at_first(model: Model) -> object:
     return _addition(model) if model.next_ordinal <= model.generation * model.spec.replicas else None
 
 
-def _found_by_the_checker(seeds: list[int], calm: bool = True) -> bool:
-    runs = (simulate(faults.calm(seed) if calm else faults.plan(seed)) for seed in seeds)
+def _found_by_the_checker(seeds: list[int], plan_of: Callable[[int], faults.Plan] = faults.calm) -> bool:
+    runs = (simulate(plan_of(seed)) for seed in seeds)
     found = next((run.found for run in runs if run.found is not None), None)
     print(found)
     return found is not None and found.checker == "models_keep_their_replicas"
