@@ -87,6 +87,7 @@ def running(replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True
         fleet = msgspec.structs.replace(shape.fleet, gateways=tuple("abcdefgh"[:gateways]))
         group = servers.start_servers(state, replicas, fleet, shape.log_bytes)
         key = identity.api_key(state / "keys", "")
+        identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
         told = {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": str(replicas)}
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
         specs += [another_gateway(state, specs, instance, own) for instance, own in zip(fleet.gateways[1:], more, strict=True)]
