@@ -33,7 +33,7 @@ def examine(state: Path, gateway: str, ports: Sequence[int]) -> list[Finding]:
     host: tuple[Callable[[], Finding], ...] = (python, nats_server, cgroup, bpf, kmsg, monotonic)
     found = [check() for check in host]
     found += [clock(gateway), space(state), local_disk(state), sync(state)]
-    return [*found, *(port(number) for number in ports), *(library(vendor, name) for vendor, name in VENDORS)]
+    return [*found, *(port(number) for number in ports), *(vendor_library(vendor, name) for vendor, name in VENDORS)]
 
 
 def python() -> Finding:
@@ -139,7 +139,7 @@ def port(number: int) -> Finding:
     return Finding(f"port {number}", WRONG, "taken", "by a running cluster? else choose another with --port", needed=False)
 
 
-def library(vendor: str, name: str) -> Finding:
+def vendor_library(vendor: str, name: str) -> Finding:
     """In a process of its own: a vendor's library may hang, or end its process."""
     code = f"import ctypes; ctypes.CDLL({name!r})"
     try:

@@ -38,6 +38,6 @@ def test_a_local_directory_is_on_no_network_and_a_virtual_one_is_told_apart_by_i
 
 
 def test_a_library_that_is_not_there_is_missing_and_costs_no_node_its_fitness() -> None:
-    found = checks.library("nobody", "libnobody-has-this.so.9")
+    found = checks.vendor_library("nobody", "libnobody-has-this.so.9")
     assert (found.state, found.needed) == (MISSING, False)
-    assert checks.library("c", "libc.so.6").state == OK
+    assert checks.vendor_library("c", "libc.so.6").state == OK
