@@ -6,11 +6,15 @@ The gateway checks meaning (ranges, what fits together); this table checks form,
 
 from typing import Final, NamedTuple
 
+from libs.common.model import LEVELS
+
 TEXT: Final = "a text"
 WHOLE: Final = "a whole number"
 NUMBER: Final = "a number"
 TRUTH: Final = "true or false"
 TEXTS: Final = "a mapping of names to texts"
+NAMES: Final = "a list of texts, or one text"
+SIZE: Final = "a number of bytes, or a size such as 40GiB"
 COMMAND: Final = "a list of arguments, or a text for /bin/sh -c"
 DURATION: Final = "a duration such as 90, 1h30m or 1-12:00:00"
 
@@ -47,6 +51,23 @@ FIELDS: Final[dict[str, Field]] = {
     "reject_if_impossible": Field(TRUTH, "reject_if_impossible"),
     "on_control_loss": Field(TEXT, "on_control_loss"),
     "user": Field(TEXT, "user"),
+    "cpus": Field(NUMBER, "cpus"),
+    "memory": Field(SIZE, "memory"),
+    "gpu_memory": Field(SIZE, "gpu_memory"),
+    "gpu_memory_min": Field(SIZE, "gpu_memory_min"),
+    "model": Field(NAMES, "model"),
+    "vendor": Field(TEXT, "vendor"),
+    "compute_capability": Field(TEXT, "compute_capability"),
+    "mig_profile": Field(TEXT, "mig_profile"),
+    "isolation": Field(TEXT, "isolation"),
+    "node_labels": Field(TEXTS, "node_labels"),
+    "node_list": Field(NAMES, "node_list"),
+    "gpu_uuids": Field(NAMES, "gpu_uuids"),
+    "anti_affinity": Field(TEXTS, "anti_affinity"),
+    **{level: Field(TEXT, level) for level in LEVELS},
+    "allow_cross_numa": Field(TRUTH, "allow_cross_numa"),
+    "placement": Field(TEXT, "placement"),
+    "mixed": Field(TRUTH, "mixed"),
 }
 
 SHELL: Final = ("/bin/sh", "-c")

@@ -12,7 +12,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from libs.cli.durations import parse_duration
-from libs.cli.job_fields import COMMAND, DURATION, FIELDS, NUMBER, SHELL, TEXT, TEXTS, TRUTH, WHOLE
+from libs.cli.job_fields import COMMAND, DURATION, FIELDS, NAMES, NUMBER, SHELL, SIZE, TEXT, TEXTS, TRUTH, WHOLE
 from libs.common.errors import Refused
 
 JOBS_MAX: Final = 10_000
@@ -88,9 +88,11 @@ def _value(name: str, key: str, node: Node, form: str) -> object:
         return _command(name, node)
     if form == TEXTS:
         return _texts(name, key, node)
+    if form == NAMES and isinstance(node, SequenceNode):
+        return _names(name, key, node)
     if not isinstance(node, ScalarNode) or _empty(node):
         raise _wrong(name, key, node, form)
-    if form == TEXT:
+    if form in (TEXT, SIZE, NAMES):
         return node.value
     if form == DURATION:
         return _duration(name, key, node)
@@ -121,6 +123,13 @@ def _command(name: str, node: Node) -> list[str]:
     for item in node.value:
         if not isinstance(item, ScalarNode) or _empty(item):
             raise _fault(name, item, f"an argument of 'command' must be a text, not {_what(item)}")
+    return [item.value for item in node.value]
+
+
+def _names(name: str, key: str, node: SequenceNode) -> list[str]:
+    for item in node.value:
+        if not isinstance(item, ScalarNode) or _empty(item):
+            raise _fault(name, item, f"an item of '{key}' must be a text, not {_what(item)}")
     return [item.value for item in node.value]
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from libs.cli import placement_flags
 from libs.cli.durations import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +52,10 @@ _FLAGS = (
     click.option(
         "--on-control-loss", type=click.Choice(["stop", "continue"]), help="What it does when its node is cut off (default: stop)."
     ),
+    *placement_flags.FLAGS,
 )
+# Flags that say something by being false.
+SAY_NO = ("requeue", "allow_cross_numa")
 
 
 def job_flags(verb: F) -> F:
@@ -70,6 +74,9 @@ def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]
     job["labels"] = pairs(asked["labels"], "--label")
     job["secrets"] = secrets(asked["secrets"])
     job["env"] = pairs(asked["env"], "--env", os.environ.get)
+    for name, flag in placement_flags.PAIRS.items():
+        if name in job:
+            job[name] = pairs(asked[name], flag)
     return job
 
 
@@ -87,7 +94,7 @@ def secrets(texts: Iterable[str]) -> dict[str, str]:
 
 def was_given(name: str, value: object) -> bool:
     """Whether a flag was given: 0 is a value, and `--no-requeue` says something by being false."""
-    absent = value is None or value == () or (value is False and name != "requeue")
+    absent = value is None or value == () or (value is False and name not in SAY_NO)
     return not absent
 
 

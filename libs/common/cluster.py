@@ -83,7 +83,9 @@ class Job(msgspec.Struct):
 
 
 class GpuView(msgspec.Struct):
-    """A device: who holds how much of it, and its health. `holds` is by attempt key, in hundredths."""
+    """A device: who holds how much of it, and its health. `holds` is by attempt key, in hundredths; `parts` are those of the holds
+    that are kept apart from others (MPS, MIG, time slices).
+    """
 
     node_id: NodeId
     gpu: Gpu
@@ -92,6 +94,7 @@ class GpuView(msgspec.Struct):
     reason: str = ""
     detail: str = ""
     holds: dict[str, int] = {}
+    parts: dict[str, GpuHold] = {}
 
     @property
     def held(self) -> int:
@@ -138,6 +141,7 @@ class Node(msgspec.Struct):
     another state directory replaced, in order, until they are declared lost: what they started may be alive, unknown to the agent.
     Up to `severed` the same is true of what ignores the lease, until it is declared dead. Up to `gone` the agent of the same directory has
     begun again since: a placement there that comes later in the log never reached it.
+    `held` is what is promised of the host, by attempt key: (thousandths of a CPU, bytes).
     """
 
     node_id: NodeId
@@ -162,6 +166,13 @@ class Node(msgspec.Struct):
     gpus: list[GpuId] = []
     accounted: dict[str, AttemptRef] = {}
     members: dict[JobId, int] = {}
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    labels: dict[str, str] = {}
+    rack: str = ""
+    spine: str = ""
+    sockets: tuple[int, ...] = ()
+    held: dict[str, tuple[int, int]] = {}
 
     @property
     def usable(self) -> bool:

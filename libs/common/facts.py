@@ -155,6 +155,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     `directory` names the agent's state directory, at random, for ever. Another one than the last knows nothing of what the agent before it
     started: its attempts stay until the scheduler says NodeLost of that incarnation. Empty, as all records before this field: the same
     directory as before.
+    `cpus_milli` and `memory_bytes` are what jobs may be given of the host; `sockets` says of each NUMA node which socket it is on;
+    `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known.
     """
 
     node_id: NodeId
@@ -168,6 +170,12 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     peer_address: str = ""
     peer_key: str = ""
     directory: str = ""
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    labels: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
+    rack: str = ""
+    spine: str = ""
+    sockets: tuple[int, ...] = ()
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):

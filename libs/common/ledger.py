@@ -1,13 +1,13 @@
 """The one ledger of promises: who holds what share of which device.
 
 Pure. Invariant 2 lives here: `can_hold` refuses any promise that would pass a whole device, `hold` and `release` are
-the only places that change `GpuView.holds` and a tenant's `held_share`. A release frees only the hold of the same
-(job, attempt, GPU); a second one frees nothing.
+the only places that change `GpuView.holds`, `GpuView.parts`, `Node.held` and a tenant's `held_share`. A release frees only the hold of
+the same (job, attempt, GPU); a second one frees nothing.
 """
 
 from collections.abc import Sequence
 
-from libs.common.cluster import Cluster, Job, MemberView, tenant_of
+from libs.common.cluster import Cluster, GpuView, Job, MemberView, tenant_of
 from libs.common.model import WHOLE_GPU, GpuHold, attempt_key
 
 
@@ -15,22 +15,37 @@ def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
     """Whether every device is known and has the asked share free, and none is named twice.
 
     Not which node has it: a device that another node reports since the placement was decided is still promised, and
-    given back with the member.
+    given back with the member. Nor what a node has of the host, nor what its card can be cut into: both are the node's own to say,
+    and may cross a placement. Parts that are kept apart in different ways are never on one device, nor MIG instances on one slice.
     """
     for wish in gpus:
         view = cluster.gpus.get(wish.uuid)
-        if view is None or not 0 < wish.share <= WHOLE_GPU - view.held:
+        if view is None or not 0 < wish.share <= WHOLE_GPU - view.held or not can_stand_beside(view, wish):
             return False
     return len({wish.uuid for wish in gpus}) == len(gpus)
 
 
+def can_stand_beside(view: GpuView, wish: GpuHold) -> bool:
+    """Whether all that is on the device is kept apart as the wish is, and no MIG instance has a slice of it."""
+    if not view.holds:
+        return True
+    if not view.parts:
+        return not wish.isolation
+    return all(part.isolation == wish.isolation and not part.mig_slices & wish.mig_slices for part in view.parts.values())
+
+
 def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
-    """Promise the member's devices to the job's current attempt."""
+    """Promise the member's devices, and its part of the host, to the job's current attempt."""
     key = attempt_key(job.job_id, job.attempt)
     tenant = tenant_of(cluster, job.tenant)
     for wish in member.gpus:
-        cluster.gpus[wish.uuid].holds[key] = wish.share
+        view = cluster.gpus[wish.uuid]
+        view.holds[key] = wish.share
+        if wish.isolation:
+            view.parts[key] = wish
         tenant.held_share += wish.share
+    if job.spec.cpus_milli or job.spec.memory_bytes:
+        cluster.nodes[member.node_id].held[key] = (job.spec.cpus_milli, job.spec.memory_bytes)
 
 
 def release(cluster: Cluster, job: Job, member: MemberView) -> None:
@@ -38,4 +53,7 @@ def release(cluster: Cluster, job: Job, member: MemberView) -> None:
     key = attempt_key(job.job_id, job.attempt)
     tenant = tenant_of(cluster, job.tenant)
     for wish in member.gpus:
-        tenant.held_share -= cluster.gpus[wish.uuid].holds.pop(key, 0)
+        view = cluster.gpus[wish.uuid]
+        tenant.held_share -= view.holds.pop(key, 0)
+        view.parts.pop(key, None)
+    cluster.nodes[member.node_id].held.pop(key, None)

@@ -23,6 +23,18 @@ GPUS_PER_NODE_MAX: Final = 64
 # What a job may ask for when its node hears no scheduler any more.
 STOP: Final = "stop"
 CONTINUE: Final = "continue"
+# How the parts of one device are kept apart (`isolation`); one device never mixes them. "" = not at all.
+MPS: Final = "mps"
+MIG: Final = "mig"
+TIME_SLICE: Final = "time_slice"
+ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
+# What a job may say of each level of the topology: wait rather than cross it, cross it only where that cannot be avoided, ignore it.
+REQUIRED: Final = "required"
+PREFERRED: Final = "preferred"
+NO_CARE: Final = "none"
+LEVEL_WORDS: Final = (REQUIRED, PREFERRED, NO_CARE)
+# From the narrowest to the widest: fields of JobSpec.
+LEVELS: Final = ("interconnect", "switch", "numa", "socket", "rack", "spine")
 ID_PATTERN: Final = re.compile(r"^[a-z0-9-]{1,63}$")
 
 
@@ -41,6 +53,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths.
 
     `secrets` maps environment variables to names of its tenant's secrets: the values are never here.
+    From `vendor` on it says where the job may run: an empty word, list or number means that it does not care, and a node that does not
+    say what it has does not serve who asks for it. `model` is any of these; `gpu_memory_bytes` of each device takes the place of a
+    share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be there; `gpu_uuids` are the only devices
+    that serve; a job with one of the labels `anti_affinity` is never on the same node; `placement` is a strategy's name.
     """
 
     command: tuple[str, ...]
@@ -63,6 +79,28 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     on_control_loss: str = STOP
     serve: Serve | None = None
     secrets: dict[str, str] = {}
+    vendor: str = ""
+    model: tuple[str, ...] = ()
+    gpu_memory_bytes: int = 0
+    memory_total_min_bytes: int = 0
+    compute_capability_min: tuple[int, int] = (0, 0)
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    mig_profile: str = ""
+    isolation: str = ""
+    node_labels: dict[str, str] = {}
+    node_list: tuple[NodeId, ...] = ()
+    gpu_uuids: tuple[GpuId, ...] = ()
+    anti_affinity: dict[str, str] = {}
+    interconnect: str = PREFERRED
+    switch: str = PREFERRED
+    numa: str = PREFERRED
+    socket: str = PREFERRED
+    rack: str = PREFERRED
+    spine: str = PREFERRED
+    allow_cross_numa: bool = True
+    placement: str = ""
+    mixed: bool = False
 
     @property
     def ignores_lease(self) -> bool:
@@ -97,20 +135,35 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One device as its node reports it. `index` is the vendor's own numbering on that node."""
+    """One device as its node reports it. `index` is the vendor's own numbering on that node.
+
+    `numa` is the node of host memory that it is nearest to, `switch` its PCIe switch, `links` its group of direct links (NVLink, XGMI).
+    What is not known is empty, (0, 0) or -1, which is no place: two devices whose switch is not known are not behind one switch.
+    """
 
     uuid: GpuId
     index: int
     vendor: str
     model: str
     memory_bytes: int
+    compute_capability: tuple[int, int] = (0, 0)
+    pci_bus: str = ""
+    numa: int = -1
+    switch: str = ""
+    links: str = ""
+    mig_profiles: tuple[str, ...] = ()
 
 
 class GpuHold(msgspec.Struct, frozen=True):
-    """A promise of `share` hundredths of one device."""
+    """A promise of `share` hundredths of one device. Of a MIG instance also its profile and which of the device's memory slices
+    it has, one bit each (`mig.py`).
+    """
 
     uuid: GpuId
     share: int = WHOLE_GPU
+    isolation: str = ""
+    mig_profile: str = ""
+    mig_slices: int = 0
 
 
 class Member(msgspec.Struct, frozen=True):

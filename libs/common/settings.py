@@ -66,6 +66,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trim_every_s: int = 60
     node_id: str = ""
     node_address: str = "127.0.0.1"
+    node_cpus: int = 0
+    node_memory_gib: int = 0
+    node_labels: str = ""
+    node_rack: str = ""
+    node_spine: str = ""
     gpu_driver: str = "simulated"
     simulated_gpus: int = 8
     simulated_model: str = "Simulated H100"
@@ -89,6 +94,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def servers(self) -> list[str]:
         return [server.strip() for server in self.nats.split(",") if server.strip()]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """`node_labels` as a mapping."""
+        return dict(part.strip().split("=", 1) for part in self.node_labels.split(",") if part)
 
     @property
     def nkey_seed(self) -> bytes | None:
@@ -158,6 +168,11 @@ HELP = {
     "trim_every_s": "how often it is looked whether something can be trimmed",
     "node_id": "this node's name, [a-z0-9-]{1,63}",
     "node_address": "address under which other nodes reach this one (MASTER_ADDR)",
+    "node_cpus": "CPUs that jobs may ask for on this node; 0: all that the agent may use",
+    "node_memory_gib": "memory of the host that jobs may ask for; 0: all of it",
+    "node_labels": "labels that jobs may ask for, name=value with commas between them",
+    "node_rack": "the rack (leaf switch) that this node is in",
+    "node_spine": "the spine above that",
     "gpu_driver": "simulated, or local: the devices of this machine",
     "simulated_gpus": "simulated devices of this agent",
     "simulated_model": "their model name",

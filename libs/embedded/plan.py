@@ -22,6 +22,8 @@ GATEWAY: Final = "gateway"
 GATEWAY_INSTANCE: Final = "a"
 # Signs the heads of the audit chain; no key of the server's.
 AUDIT_HEADS_KEY: Final = "audit-heads"
+# Simulated nodes that say they are in one rack.
+RACK_NODES: Final = 4
 # What a child inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
@@ -78,9 +80,12 @@ def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
 
 def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
     base = msgspec.structs.replace(_base(state, shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model)
-    told = {node_id: msgspec.structs.replace(base, node_id=node_id) for node_id in shape.fleet.nodes}
+    told = {
+        node_id: msgspec.structs.replace(base, node_id=node_id, node_rack=f"rack-{index // RACK_NODES + 1}", node_spine="spine-1")
+        for index, node_id in enumerate(shape.fleet.nodes)
+    }
     if shape.local:
-        told[LOCAL_NODE] = msgspec.structs.replace(told[LOCAL_NODE], gpu_driver="local")
+        told[LOCAL_NODE] = msgspec.structs.replace(base, node_id=LOCAL_NODE, gpu_driver="local")
     return [_service(state, each, permissions.node_name(each), "services.node_agent", told[each], environ) for each in told]
 
 

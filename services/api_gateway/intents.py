@@ -14,6 +14,7 @@ from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.model import JobId, JobSpec
+from services.api_gateway import placement_fields
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -40,13 +41,14 @@ SUBMIT_FIELDS: Final = (
     "fraction",
     "time_limit",
     "max_execution_time",
+    *placement_fields.ALIASES,
 )
 DEAD_FIELDS: Final = ("user",)
 CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
 _DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
 RANGES: Final = (
     ("nodes", 1, model.NODES_MAX),
-    ("gpus", 1, model.GPUS_PER_NODE_MAX),
+    ("gpus", 0, model.GPUS_PER_NODE_MAX),
     ("gpu_share", 1, model.WHOLE_GPU),
     ("priority", 0, model.PRIORITY_MAX),
     ("time_limit_s", 0, YEAR_S),
@@ -54,6 +56,7 @@ RANGES: Final = (
     ("grace_s", 0, DAY_S),
     ("retries", 0, RETRIES_MAX),
     ("output_limit_bytes", OUTPUT_BYTES_MIN, OUTPUT_BYTES_MAX),
+    *placement_fields.RANGES,
 )
 
 
@@ -67,6 +70,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     take_alias(values, "time_limit", "time_limit_s", duration_s)
     take_alias(values, "max_execution_time", "time_limit_s", duration_s)
     take_alias(values, "fraction", "gpu_share", hundredths)
+    placement_fields.take_aliases(values)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     _check(spec)
     fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
@@ -130,12 +134,9 @@ def _no_command() -> JobSpec:
 
 
 def _check(spec: JobSpec) -> None:
-    if spec.gpus == 0:
-        raise Refused(
-            "gpus: 0 is not offered yet, for only GPUs are accounted for: ask for a small part of one, for instance fraction 0.01"
-        )
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
+    placement_fields.check_placement(spec)
     check_command(spec.command)
     check_environment(spec.env)
     check_labels(spec.labels)

@@ -16,7 +16,7 @@ from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
 from services.node_agent.drivers.local import LocalDriver
-from services.node_agent.drivers.simulated import SimulatedDriver
+from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import LEASE, JobDirectories
@@ -37,21 +37,38 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Raises Refused for settings that cannot be, and what `Agent.run` raises."""
     _check(settings)
     state_dir = Path(settings.state)
-    machine = Machine(
+    driver = _driver(settings)
+    machine = _machine(settings, driver)
+    peers = await _peers(settings, state_dir)
+    incarnation = await IncarnationFile(state_dir).load()
+    work = _serve(settings, stop, machine, driver, peers)
+    await (work if peers is None else among(peers, incarnation, work))
+
+
+def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver) -> Machine:
+    """With what jobs may be given of it: what the settings say, else all that there is."""
+    simulated = driver if isinstance(driver, SimulatedDriver) else None
+    cpus_milli = simulated.cpus_milli if simulated else 1_000 * len(os.sched_getaffinity(0))
+    memory_bytes = simulated.memory_bytes if simulated else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
         node_id=settings.node_id,
         address=settings.node_address,
         boot_id=boot_id(),
         version=importlib.metadata.version("muster-gpu"),
         heartbeat_ms=settings.heartbeat_ms,
         environment=passed_on(os.environ),
+        cpus_milli=settings.node_cpus * 1_000 or cpus_milli,
+        memory_bytes=settings.node_memory_gib << 30 or memory_bytes,
+        labels=settings.labels,
+        rack=settings.node_rack,
+        spine=settings.node_spine,
+        sockets=SOCKETS if simulated else (),
     )
-    peers = await _peers(settings, state_dir)
-    incarnation = await IncarnationFile(state_dir).load()
-    work = _serve(settings, stop, machine, peers)
-    await (work if peers is None else among(peers, incarnation, work))
 
 
-async def _serve(settings: Settings, stop: asyncio.Event, machine: Machine, peers: Peers | None) -> None:
+async def _serve(
+    settings: Settings, stop: asyncio.Event, machine: Machine, driver: LocalDriver | SimulatedDriver, peers: Peers | None
+) -> None:
     """The log is waited for as long as the peers keep this node's lease alive."""
     while True:
         try:
@@ -61,7 +78,6 @@ async def _serve(settings: Settings, stop: asyncio.Event, machine: Machine, peer
             if stop.is_set() or peers is None or not peers.holds_lease():
                 raise
     state_dir = Path(settings.state)
-    driver = _driver(settings)
     jobs = JobDirectories(state_dir)
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, probe, peers)
@@ -105,6 +121,8 @@ def _check(settings: Settings) -> None:
         raise Refused(f"MUSTER_GPU_DRIVER={settings.gpu_driver!r} is not known: say simulated or local")
     if not 0 <= settings.simulated_gpus <= GPUS_PER_NODE_MAX:
         raise Refused(f"MUSTER_SIMULATED_GPUS={settings.simulated_gpus} must be from 0 to {GPUS_PER_NODE_MAX}")
+    if any("=" not in part for part in settings.node_labels.split(",") if part):
+        raise Refused(f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs with commas between them")
 
 
 if __name__ == "__main__":

@@ -182,6 +182,12 @@ class Agent:
             directory=await self.memory.directory(),
             peer_address=self.peers.channel.address if self.peers is not None else "",
             peer_key=self.peers.signer.public if self.peers is not None else "",
+            cpus_milli=self.machine.cpus_milli,
+            memory_bytes=self.machine.memory_bytes,
+            labels=self.machine.labels,
+            rack=self.machine.rack,
+            spine=self.machine.spine,
+            sockets=self.machine.sockets,
         )
         if self.peers is not None:
             self.peers.registered(incarnation)

@@ -126,7 +126,9 @@ class Memory(Protocol):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What this machine is. `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables."""
+    """What this machine is. `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables; from
+    `cpus_milli` on as NodeRegistered says it.
+    """
 
     node_id: str
     address: str
@@ -134,3 +136,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     heartbeat_ms: int = 1_000
     environment: dict[str, str] = {}
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    labels: dict[str, str] = {}
+    rack: str = ""
+    spine: str = ""
+    sockets: tuple[int, ...] = ()

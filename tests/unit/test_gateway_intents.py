@@ -53,7 +53,7 @@ def test_the_ways_to_write_a_share_and_a_time(given: dict[str, Any], wanted: dic
         ({"nodes": 0}, "nodes: 0 is out of bounds: give 1 to 1024"),
         ({"nodes": 1025}, "nodes: 1025"),
         ({"gpus": 65}, "gpus: 65"),
-        ({"gpus": 0}, "gpus: 0 is not offered yet"),
+        ({"gpus": 0}, "gpus: a job without GPUs says how many CPUs"),
         ({"gpus": -1}, "gpus: -1"),
         ({"gpus": "8"}, "gpus: expected"),
         ({"gpus": True}, "gpus: expected"),

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.common import ledger
-from libs.common.model import GpuHold, GpuId, TenantId
+from libs.common.model import MIG, MPS, GpuHold, GpuId, NodeId, TenantId
 from tests.history import History, begun, finished, job, lost, member, placed, registered, released, requeued, started
 
 
@@ -107,3 +107,31 @@ def test_a_lost_node_s_devices_are_given_back_once() -> None:
     assert held(history) == 0
     assert history.job("a").members[history.cluster.nodes["n1"].node_id].state == "lost"  # type: ignore[index]
     assert history.cluster.jobs[job("a")].state == "releasing"
+
+
+def test_parts_that_are_kept_apart_in_different_ways_are_never_on_one_device() -> None:
+    cluster = two_devices().cluster
+    view = cluster.gpus[GpuId("n1g1")]
+    view.holds["a.1"], view.parts["a.1"] = 50, GpuHold(GpuId("n1g1"), 50, MPS)
+    assert ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MPS)])
+    assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50)])
+    assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 12, MIG, "1g.10gb", 1)])
+    view.parts.clear()
+    assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MPS)])
+
+
+def test_a_slice_of_a_device_is_in_one_mig_instance_only() -> None:
+    cluster = two_devices().cluster
+    view = cluster.gpus[GpuId("n1g1")]
+    view.holds["a.1"], view.parts["a.1"] = 12, GpuHold(GpuId("n1g1"), 12, MIG, "1g.10gb", 0b1)
+    assert not ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MIG, "3g.40gb", 0b1111)])
+    assert ledger.can_hold(cluster, [GpuHold(GpuId("n1g1"), 50, MIG, "3g.40gb", 0b1111_0000)])
+
+
+def test_a_part_of_the_host_is_held_with_the_devices_and_given_back_with_them() -> None:
+    history = begun()
+    history.queue("a", cpus_milli=4_000, memory_bytes=1 << 30)
+    assert history.say(placed("a", member("n1", "n1g1")))
+    assert history.cluster.nodes[NodeId("n1")].held == {"a.1": (4_000, 1 << 30)}
+    end(history, "a", "n1")
+    assert history.cluster.nodes[NodeId("n1")].held == {}

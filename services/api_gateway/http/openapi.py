@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.model import ID_PATTERN, JobSpec, ModelSpec
-from services.api_gateway import idempotency, identity_intents, intents, model_intents, roles
+from libs.common import mig
+from libs.common.model import ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
+from services.api_gateway import idempotency, identity_intents, intents, model_intents, placement_fields, roles
 from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
 from services.api_gateway.identity_intents import KeyWish, TenantWish
 from services.api_gateway.membership_intents import InviteWish, JoinWish
@@ -25,6 +26,8 @@ DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type":
 USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
 DURATIONS: Final = ("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s")
 # Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
+SIZE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX}, {"type": "string"}]}
+NAMES: Final[Schema] = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
 FIELDS: Final[dict[str, Schema]] = {
     **dict.fromkeys((*DURATIONS, "grace", "expires_in"), DURATION),
     "user": USER,
@@ -36,6 +39,13 @@ FIELDS: Final[dict[str, Schema]] = {
     "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
     "value": {"type": "string", "minLength": 1, "pattern": r"^[^\x00]+$"},
     "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},
+    **dict.fromkeys(("gpu_memory", "gpu_memory_min", "memory"), SIZE),
+    **dict.fromkeys(("model", "node_list", "gpu_uuids"), NAMES),
+    **{level: {"type": "string", "enum": list(LEVEL_WORDS), "default": PREFERRED} for level in LEVELS},
+    "cpus": {"type": "number", "minimum": 0, "maximum": placement_fields.CPUS_MILLI_MAX / 1_000},
+    "compute_capability": {"type": "string", "pattern": placement_fields.CAPABILITY.pattern},
+    "isolation": {"type": "string", "enum": list(ISOLATIONS)},
+    "mig_profile": {"type": "string", "enum": ["", *mig.PROFILES]},
 }
 # Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
 BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]] = {

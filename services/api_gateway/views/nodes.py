@@ -24,7 +24,10 @@ class HolderShown(msgspec.Struct):
 
 
 class GpuFull(msgspec.Struct):
-    """`state` is the one word for people; `use` and `health` are what it is derived from. `memory_total` is `memory_bytes`."""
+    """`state` is the one word for people; `use` and `health` are what it is derived from. `memory_total` is `memory_bytes`.
+
+    `compute_capability` ("9.0"), `switch` and `links` are empty, `numa` null where the node does not know.
+    """
 
     uuid: str
     node_id: str
@@ -41,11 +44,17 @@ class GpuFull(msgspec.Struct):
     present: bool
     held_share: int
     holders: list[HolderShown]
+    compute_capability: str
+    numa: int | None
+    switch: str
+    links: str
+    mig_profiles: tuple[str, ...]
 
 
 class NodeShown(msgspec.Struct):
     """`gpus_free` are healthy devices that nobody holds any part of. `last_heartbeat` is when the scheduler heard the node, null where that
-    is not known: in a state of the past, or before a scheduler answered.
+    is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is; 0 and empty where
+    the node does not know.
     """
 
     id: str
@@ -63,6 +72,13 @@ class NodeShown(msgspec.Struct):
     gpus_free: int
     held_share: int
     job_ids: list[str]
+    cpus_milli: int
+    cpus_milli_held: int
+    memory_bytes: int
+    memory_bytes_held: int
+    labels: dict[str, str]
+    rack: str
+    spine: str
 
 
 class NodeFull(msgspec.Struct):
@@ -89,6 +105,11 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         present=view.present,
         held_share=view.held,
         holders=holders,
+        compute_capability=".".join(map(str, gpu.compute_capability)) if any(gpu.compute_capability) else "",
+        numa=gpu.numa if gpu.numa >= 0 else None,
+        switch=gpu.switch,
+        links=gpu.links,
+        mig_profiles=gpu.mig_profiles,
     )
 
 
@@ -111,6 +132,13 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         gpus_free=sum(1 for view in gpus if view.health in gpu_life.USABLE and not view.holds),
         held_share=sum(view.held for view in gpus),
         job_ids=list(node.members),
+        cpus_milli=node.cpus_milli,
+        cpus_milli_held=sum(cpus for cpus, _ in node.held.values()),
+        memory_bytes=node.memory_bytes,
+        memory_bytes_held=sum(memory for _, memory in node.held.values()),
+        labels=node.labels,
+        rack=node.rack,
+        spine=node.spine,
     )
 
 

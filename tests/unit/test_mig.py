@@ -1,0 +1,39 @@
+"""MIG: what a card can be cut into, against the known rules of the cards."""
+
+from itertools import product
+
+import pytest
+
+from libs.common import mig
+
+
+def test_an_instance_begins_only_where_the_card_lets_it() -> None:
+    assert mig.masks("A100 40GB", "3g.20gb") == (0b0000_1111, 0b1111_0000)
+    assert mig.masks("A100 40GB", "1g.5gb") == tuple(1 << start for start in range(7))
+    assert mig.masks("H100 80GB", "1g.5gb") == ()
+    assert mig.masks("", "1g.5gb") == ()
+
+
+@pytest.mark.parametrize("card", mig.CARDS)
+def test_every_instance_lies_within_its_card(card: str) -> None:
+    whole = (1 << mig.card_slices(card)) - 1
+    assert all(
+        mask & ~whole == 0 and mask.bit_count() == profile.slices
+        for name, profile in mig.CARDS[card].items()
+        for mask in mig.masks(card, name)
+    )
+
+
+@pytest.mark.parametrize("card", mig.CARDS)
+def test_instances_that_share_no_slice_are_within_the_whole_card(card: str) -> None:
+    names = list(mig.CARDS[card])
+    for chosen in product(names, repeat=3):
+        for places in product(*(mig.masks(card, name) for name in chosen)):
+            if sum(mask.bit_count() for mask in places) == (places[0] | places[1] | places[2]).bit_count():
+                assert sum(mig.share(card, name) for name in chosen) <= 100
+
+
+def test_a_card_is_known_by_what_its_driver_says_it_can_be_cut_into() -> None:
+    assert mig.card_of(("1g.5gb", "2g.10gb", "7g.40gb")) == "A100 40GB"
+    assert mig.card_of(("1g.18gb",)) == "H200 141GB"
+    assert mig.card_of(()) == "" and mig.card_of(("1g.1gb",)) == ""
