@@ -8,7 +8,7 @@ import io
 import json
 import os
 import platform
-import subprocess  # nosec B404
+import subprocess
 import sys
 import tarfile
 import time
@@ -150,7 +150,7 @@ def _page(profile: Profile, path: str) -> str:
 
 def _doctor() -> str:
     line = [sys.executable, "-P", "-c", "from libs.cli.main import main; main()", "doctor"]
-    found = subprocess.run(line, capture_output=True, text=True, timeout=DOCTOR_S, check=False)  # nosec B603
+    found = subprocess.run(line, capture_output=True, text=True, timeout=DOCTOR_S, check=False)
     return found.stdout + found.stderr
 
 

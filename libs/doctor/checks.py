@@ -98,7 +98,7 @@ def monotonic() -> Finding:
 def clock(gateway: str) -> Finding:
     """Against the gateway's own, to a second: that is as well as HTTP says it."""
     try:
-        with urlopen(f"{gateway}/livez", timeout=ANSWER_S) as answer:  # nosec B310  (the profile's own address)
+        with urlopen(f"{gateway}/livez", timeout=ANSWER_S) as answer:  # nosec B310
             theirs = parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (OSError, ValueError, TypeError) as error:
         return Finding("clock", MISSING, f"no gateway at {gateway} to compare with ({error})", "", needed=False)

@@ -6,7 +6,7 @@ Each returns an exit code; what a person must put right is raised as one MusterE
 import os
 import shutil
 import signal
-import subprocess  # nosec B404
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -173,9 +173,7 @@ def _up_behind(options: Options) -> int:
     said = plan.logs(state) / "launcher.log"
     begin = said.stat().st_size if said.exists() else 0
     with said.open("ab") as log:
-        process = subprocess.Popen(  # nosec B603
-            _command(options), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen(_command(options), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     deadline = time.monotonic() + BACKGROUND_S
     while time.monotonic() < deadline and process.poll() is None and not _is_ready(state, process.pid):
         time.sleep(POLL_S)

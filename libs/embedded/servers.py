@@ -5,7 +5,7 @@ import secrets
 import shutil
 import socket
 import ssl
-import subprocess  # nosec B404
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -135,7 +135,7 @@ def start_servers(state: Path, count: int = 1, fleet: Fleet | None = None, log_b
         path = write_config(state, config, fleet or Fleet())
         with (state / f"{name}.log").open("ab") as log:
             command = [binary(), "-c", str(path)]
-            started.running.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent()))  # nosec B603
+            started.running.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent()))
     try:
         for index, port in enumerate(ports):
             wait_ready(port, f"nats-{index + 1}")

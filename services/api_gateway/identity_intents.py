@@ -131,7 +131,8 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
     expires_s = duration_s(wish.expires_in, "expires_in")
     check_range("expires_in", expires_s, 0, EXPIRES_MAX_S)
     expires_ns = now_ns + expires_s * NS if expires_s else 0
-    return KeyCreated(key_id="", secret_hash="", tenant=TenantId(tenant), user=user, role=wish.role, name=wish.name, expires_ns=expires_ns)
+    blank = ""  # both are filled in by the route, which makes the secret
+    return KeyCreated(blank, blank, TenantId(tenant), user=user, role=wish.role, name=wish.name, expires_ns=expires_ns)
 
 
 def key_rotation(body: object, key: Key, digest: str, user: str, now_ns: int) -> KeyRotated:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import socket
-import subprocess  # nosec B404: the zygote is this package's own file
+import subprocess
 import sys
 from typing import Any
 
@@ -125,4 +125,4 @@ def _run_zygote(descriptor: int, log_path: str) -> "subprocess.Popen[bytes]":
     """Not waited for, and vfork(2) underneath: it costs the loop a millisecond."""
     line = [sys.executable, *INTERPRETER_FLAGS, os.path.abspath(zygote.__file__)]
     with open(log_path, "ab") as log:
-        return subprocess.Popen(line, stdin=descriptor, stdout=log, stderr=log, env=ZYGOTE_ENVIRONMENT, start_new_session=True)  # nosec B603
+        return subprocess.Popen(line, stdin=descriptor, stdout=log, stderr=log, env=ZYGOTE_ENVIRONMENT, start_new_session=True)
