@@ -254,7 +254,10 @@ class Gateway:
             raise Problem(409, f"{ref!r} begins the ids of several jobs: write more of it", candidates=candidates)
         if not candidates:
             kind = Problem if known is None else Denied
-            raise kind(404, f"no job has the id, the name or an id beginning with {ref[:64]!r}: GET /v1/jobs?all=1 lists what is known")
+            raise kind(
+                404,
+                f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps --all` or GET /v1/jobs?all=1 lists what is known",
+            )
         return self.cluster.jobs[candidates[0]]
 
     async def archived_job(self, ref: str, principal: Principal) -> list[int]:

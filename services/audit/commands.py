@@ -24,7 +24,7 @@ from services.audit import heads
 from services.audit.events import BEGINNING, Position, parse_position, source_of
 from services.audit.export import FORMATS, SEQ_MAX, Span, lines
 from services.audit.store import Store
-from services.audit.verify import render, verify
+from services.audit.verify import render, until_now, verify
 
 # A verifier at a terminal does not wait as long for the log as a service does.
 CONNECT_S: Final = 3.0
@@ -86,7 +86,7 @@ async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
         log = log_jetstream.JetStreamLog(client)
         await log.bounds()
         base = await snapshot_store.load(NatsObjects(client), snapshot_store.BASE_OBJECT)
-        return log.read(base.seq if base is not None else 0)
+        return until_now(log, base.seq if base is not None else 0)
     except MusterError as error:
         print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
         return None

@@ -8,12 +8,14 @@ a chain is named by `alignment.py`. Verification changes nothing.
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from libs.common.log import Entry
+from libs.common.errors import Unavailable
+from libs.common.log import Entry, Log
 from services.audit.alignment import Finding, Walk, Wrong, findings, step
 from services.audit.chain import GENESIS
 from services.audit.reading import FactRow, read
@@ -21,6 +23,11 @@ from services.audit.store import Record, Store
 
 FINDINGS_MAX: Final = 1_000
 PAGE: Final = 256
+# Audit archives what is being written meanwhile: so long it may take to come to where the stream ended.
+CATCH_UP_S: Final = 10.0
+CATCH_UP_POLL_S: Final = 0.05
+# Batches without a commit, one after the other, before the log's end: half a second each.
+SILENT_MAX: Final = 20
 NOTHING: Final = MappingProxyType[int, str]({})
 
 
@@ -48,7 +55,7 @@ class Findings(msgspec.Struct):
 
 
 async def verify(store: Store, stream: AsyncIterator[list[Entry]] | None = None, noted: Mapping[int, str] = NOTHING) -> Report:
-    """Checks the whole archive, also against hashes `noted` by sequence; then `stream` (of `Log.read`) up to its first empty batch or end.
+    """Checks the whole archive, also against hashes `noted` by sequence; then `stream` (of `until_now`).
 
     Raises the typed errors of the archive and of the log; a fault of a record is a finding, never an error.
     """
@@ -58,6 +65,24 @@ async def verify(store: Store, stream: AsyncIterator[list[Entry]] | None = None,
     found = Findings(list(report.findings), report.more)
     streamed = await _compare_stream(store, stream, found)
     return Report(report.commits, report.head_hash, tuple(found.kept), found.more, streamed)
+
+
+async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:
+    """The log behind `after`, up to where it ended when this was first asked: one that is written to all the time ends too.
+
+    Raises Unavailable when it falls silent before, Corrupt when it ends before `after`.
+    """
+    _, last = await log.bounds()
+    silent = 0
+    async with aclosing(log.read(after)) as batches:
+        while after != last:
+            batch = [entry for entry in await anext(batches) if entry.seq <= last]
+            silent = 0 if batch else silent + 1
+            if silent > SILENT_MAX:
+                raise Unavailable(f"the log gave nothing behind {after}, and ends at {last}: is its server up?")
+            if batch:
+                after = batch[-1].seq
+                yield batch
 
 
 def check(store: Store, noted: Mapping[int, str] = NOTHING) -> Report:
@@ -117,19 +142,36 @@ def _difference(stored: Sequence[FactRow], proved: Sequence[FactRow]) -> str:
 
 async def _compare_stream(store: Store, stream: AsyncIterator[list[Entry]], found: Findings) -> int:
     """How many stream entries were compared; adds what differs."""
-    head = await asyncio.to_thread(store.head)
-    end, last, count = head.seq if head else 0, 0, 0
+    before = end = await _end(store)
+    last, count = 0, 0
     async for batch in stream:
         if not batch:
             break
-        records = await asyncio.to_thread(store.between, batch[0].seq, batch[-1].seq)
-        _compare_batch(batch, {record.seq: record for record in records}, end, found)
         last, count = batch[-1].seq, count + len(batch)
+        if last > end:
+            end = await _caught_up(store, last)
+        records = await asyncio.to_thread(store.between, batch[0].seq, last)
+        _compare_batch(batch, {record.seq: record for record in records}, end, found)
     if last > end:
-        found.add(end, end + 1, "behind", f"the archive is behind the stream by {last - end}")
-    if count and last < end:
-        found.add(last, last + 1, "inserted", f"the stream ends at {last}, and the archive holds {end - last} more")
+        found.add(end, end + 1, "behind", f"the archive is behind the stream by {last - end}, and did not move for {CATCH_UP_S:.0f} s")
+    if count and last < before:
+        found.add(last, last + 1, "inserted", f"the stream ends at {last}, and the archive holds {before - last} more")
     return count
+
+
+async def _caught_up(store: Store, seq: int) -> int:
+    """Where the archive ends: once it has come to `seq`, or did not move for CATCH_UP_S."""
+    end, polls = await _end(store), 0
+    while end < seq and polls * CATCH_UP_POLL_S < CATCH_UP_S:
+        await asyncio.sleep(CATCH_UP_POLL_S)
+        now = await _end(store)
+        end, polls = now, polls + 1 if now == end else 0
+    return end
+
+
+async def _end(store: Store) -> int:
+    head = await asyncio.to_thread(store.head)
+    return head.seq if head else 0
 
 
 def _compare_batch(batch: Sequence[Entry], records: dict[int, Record], end: int, found: Findings) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from libs.common import gpu_life, job_life
 from libs.common.cluster import Cluster, Job, Node, Tenant, is_leaving, is_ready, node_gpus, silent_nodes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
-from services.scheduler.decide import over_limit
+from services.scheduler.decide import over_limit, stands_aside
 from services.scheduler.placement.choose import NOTHING, choose, possible
 from services.scheduler.placement.circles import circle_of, circle_on
 from services.scheduler.queue import shape_of
@@ -67,17 +67,30 @@ def why_queued(state: State, job: Job) -> dict[str, Any]:
         return _answer(state, job.job_id, job.state, text, blockers, _cheapest(state, job))
     if choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant)) is not NOTHING:
         return _behind(state, job, blockers)
-    text = f"it needs {_wish(job)}, and not enough is free now"
-    return _answer(state, job.job_id, job.state, text, blockers, "wait for running jobs to end, or cancel some")
+    ahead = _ahead(state, job)
+    first = f"; {ahead[0]} is before it in the queue" if ahead else ""
+    text = f"it needs {_wish(job)}, and not enough is free now{first}"
+    return _answer(state, job.job_id, job.state, text, [*_queue(ahead), *blockers], "wait for running jobs to end, or cancel some")
 
 
 def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:
-    ahead = [job_id for key, job_id, _ in state.queue.heads() if key < state.order(job)]
+    ahead = _ahead(state, job)
     if not ahead:
         return _answer(state, job.job_id, job.state, "it fits, and is about to be placed", [], None)
     text = f"it would fit, but {ahead[0]} is before it in the queue and waits for devices"
-    queue = _blocker("queue order", len(ahead), f"{ahead[0]} has a higher priority or came first")
-    return _answer(state, job.job_id, job.state, text, [queue, *blockers], f"give it a higher priority than {ahead[0]}, or cancel that one")
+    remedy = f"give it a higher priority than {ahead[0]}, or cancel that one"
+    return _answer(state, job.job_id, job.state, text, [*_queue(ahead), *blockers], remedy)
+
+
+def _ahead(state: State, job: Job) -> list[JobId]:
+    """The waiting jobs that `decide.place` comes to before this one, and does not pass over, in order."""
+    aside = {shape: stands_aside(state, shape, state.cluster.jobs[head]) for _, head, shape in state.queue.heads()}
+    own = state.order(job)
+    return [job_id for _, job_id in sorted((k, j) for j, (k, shape) in state.queue.waiting.items() if k < own and not aside[shape])]
+
+
+def _queue(ahead: list[JobId]) -> list[Blocker]:
+    return [_blocker("queue order", len(ahead), f"{ahead[0]} has a higher priority or came first")] if ahead else []
 
 
 def _node_blockers(cluster: Cluster, job: Job) -> Iterator[Blocker]:
@@ -88,7 +101,7 @@ def _node_blockers(cluster: Cluster, job: Job) -> Iterator[Blocker]:
         if what:
             counts.setdefault(what, []).append(node.node_id)
     for what, nodes in counts.items():
-        yield _blocker(what, len(nodes), ", ".join(nodes[:8]) + (" ..." if len(nodes) > 8 else ""))
+        yield _blocker(what, len(nodes), ", ".join(sorted(nodes)[:8]) + (" ..." if len(nodes) > 8 else ""))
 
 
 def _node_blocker(cluster: Cluster, node: Node, job: Job) -> str:
@@ -123,7 +136,7 @@ def _cheapest(state: State, job: Job) -> str:
 
 def _largest(state: State) -> str:
     sizes = state.capacity.sizes
-    return f"it has {len(sizes)} usable nodes with at most {max(sizes.values(), default=0)} GPUs"
+    return f"it has {len(sizes)} usable node{'s' if len(sizes) != 1 else ''} with at most {max(sizes.values(), default=0)} GPUs"
 
 
 def _wish(job: Job) -> str:
@@ -133,7 +146,7 @@ def _wish(job: Job) -> str:
 
 def _not_waiting(job: Job) -> str:
     if job.state in job_life.ENDED:
-        return f"it has ended: {job.state}" + (f" ({job.reason})" if job.reason else "")
+        return f"it has ended: {job.state}" + (f" ({job.reason})" if job.reason not in ("", job.state) else "")
     text = f"it is {job.state} and waits for {job_life.WAITS_FOR[job.state]}"
     nodes = ", ".join(job.members)
     return f"{text} on {nodes}" if nodes else text

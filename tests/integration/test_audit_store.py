@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from libs.common import subjects
 from libs.common.errors import Corrupt, Fenced, Refused, Unavailable
 from libs.common.log import Entry
+from libs.common.log_memory import MemoryLog, MemoryStream
 from services.audit.chain import Link, extend
 from services.audit.faults import DiskFull
 from services.audit.store import Store
-from services.audit.verify import Report, render, verify
+from services.audit.verify import Report, render, until_now, verify
 from tests.integration.audit_world import entries, entry, noted, stream, tamper, wrongs
 
 # Appending
@@ -248,7 +250,32 @@ async def test_a_facts_row_that_differs_from_its_commit_is_named(store: Store, u
     assert wrongs(await verify(store)) == [(4, 5, "facts differ")]
 
 
-async def test_a_cut_off_end_shows_by_the_stream_and_by_an_anchor(store: Store, url: str) -> None:
+async def test_an_archive_that_is_being_written_meanwhile_is_not_behind(store: Store, url: str) -> None:
+    store.append(entries(1, 7))
+    other = Store(url)
+    later = asyncio.get_running_loop().create_task(asyncio.to_thread(lambda: (time.sleep(0.3), other.append(entries(8, 9)))))
+    report = await verify(store, stream(entries(1, 9)))
+    await later
+    other.close()
+    assert (wrongs(report), report.streamed) == ([], 9)
+
+
+async def test_a_log_that_is_written_to_all_the_time_is_read_to_where_it_ended() -> None:
+    written = MemoryStream()
+    log = MemoryLog(written)
+    for n in range(1, 4):
+        await log.append(subjects.QUOTA, b"%d" % n, n - 1)
+    found = []
+    async for batch in until_now(log, 1):
+        found += [entry.seq for entry in batch]
+        await log.append(subjects.QUOTA, b"more", len(written.entries))
+    assert found == [2, 3]
+    with pytest.raises(Corrupt):
+        await anext(until_now(log, 99))
+
+
+async def test_a_cut_off_end_shows_by_the_stream_and_by_an_anchor(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.audit.verify.CATCH_UP_S", 0.0)
     links = store.append(entries(1, 9))
     tamper(url, "delete from commits where seq > 7", "delete from facts where seq > 7")
     assert wrongs(await verify(store)) == []

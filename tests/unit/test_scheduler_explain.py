@@ -18,7 +18,7 @@ def test_a_job_that_ended_or_runs_says_so() -> None:
     running = given(registered("a"), waiting("j"), placed("j", member("a", 0)), started("j", "a"))
     assert explain(running, J)["answer"] == "it is running and waits for its processes to end on a"
     ended = given(waiting("j"), f.JobClosed(job_id=J, attempt=1, outcome="cancelled", reason="cancelled"))
-    assert explain(ended, J)["answer"] == "it has ended: cancelled (cancelled)"
+    assert explain(ended, J)["answer"] == "it has ended: cancelled"
     assert explain(given(waiting("j")[:1]), J)["answer"] == "it is pending and waits for quota to admit or reject it"
 
 
@@ -77,6 +77,25 @@ def test_a_job_behind_another_is_told_which() -> None:
     busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
     answer = explain(given(registered("a"), busy, waiting("big", gpus=4), waiting("j")), J)
     assert answer["answer"] == "it would fit, but big is before it in the queue and waits for devices"
+
+
+def test_a_job_that_stands_aside_is_in_nobody_s_way() -> None:
+    """`huge` can never fit and `capped` may not: the placement passes them over, and so does the answer."""
+    limit = f.TenantSet(tenant=TenantId("capped"), max_gpu_share=50)
+    aside = [*waiting("huge", gpus=9), *waiting("capped", tenant="capped")]
+    assert explain(given(registered("a"), limit, aside, waiting("j")), J)["answer"] == "it fits, and is about to be placed"
+    busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
+    answer = explain(given(registered("a"), limit, busy, aside, waiting("big", gpus=4), waiting("j")), J)
+    assert answer["answer"] == "it would fit, but big is before it in the queue and waits for devices"
+    assert answer["blockers"][0] == {"what": "queue order", "count": 1, "detail": "big has a higher priority or came first"}
+
+
+def test_a_job_that_does_not_fit_now_hears_how_many_come_before_it() -> None:
+    busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
+    before = [*waiting("first", gpus=4), *waiting("second", gpus=4)]
+    answer = explain(given(registered("a"), busy, before, waiting("j", gpus=4)), J)
+    assert answer["answer"] == "it needs 1 node with 4 GPUs, and not enough is free now; first is before it in the queue"
+    assert [(blocker["what"], blocker["count"]) for blocker in answer["blockers"]] == [("queue order", 2), ("devices in use", 1)]
 
 
 def test_a_job_that_is_about_to_be_placed_is_told_so() -> None:

@@ -139,7 +139,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
     f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",
-    f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason else ''}",
+    f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason not in ('', x.outcome) else ''}",
     f.ReplicasScaled: _replicas,
     f.NodeDeclaredDead: lambda x: f"node {x.node_id} declared dead by {x.user or 'someone'}: incarnation {x.incarnation}",
     f.NodeLost: lambda x: f"node {x.node_id} lost: {x.reason}",
