@@ -69,7 +69,7 @@ KNOWN_ELSEWHERE: Final = {
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "gpu": "gpus", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
-    "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",  # nosec B105
+    "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
     "settings": "config show", "bundle": "support-bundle",
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.log import Entry, Log, settled_bounds
 from libs.common.settings import Settings, environment
-from libs.common.writer import Writer
+from libs.common.writer import Writer, was_stored
 
 # How often a service is asked although nothing happened: time limits, silence, start limits.
 TICK_S: Final = 0.1
@@ -157,7 +157,7 @@ class Shell:
 
     def _acknowledged(self, future: asyncio.Future[int], facts: Sequence[AnyFact]) -> None:
         self.ahead -= len(facts)
-        if not future.cancelled():
+        if was_stored(future):
             self.voice.acknowledged(future.result(), facts)
 
 

@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     simulated_model: str = "Simulated H100"
     simulated_memory_gib: int = 80
     log_level: str = "INFO"
-    record_ms: int = 60_000
+    record_ms: int = 25_000
     settle_ms: int = 5_000
     ask_ms: int = 5_000
     ask_past_ms: int = 35_000

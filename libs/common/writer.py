@@ -35,6 +35,11 @@ class Group(NamedTuple):
     seen: int
 
 
+def was_stored(future: asyncio.Future[int]) -> bool:
+    """Whether the log has it, once the future is done; else the writer, or who waited, ended before."""
+    return not future.cancelled() and future.exception() is None
+
+
 class Writer:
     """`seen`, the sequence applied so far, is asked when facts are put: a commit carries the lowest of its groups. `epoch`, the
     term or incarnation, is read at each commit.
@@ -104,16 +109,24 @@ class Writer:
         raise Fenced(f"another process writes {self.subject}: this one stands down")
 
     async def run(self) -> None:
-        """Commit what is queued, for ever. Raises Fenced or Unavailable, after which this writer is dead."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                groups, data = self._next()
-                seq = await self._store(data)
-                for group in groups:
-                    if not group.future.done():
-                        group.future.set_result(seq)
+        """Commit what is queued, for ever. Raises Fenced or Unavailable; whoever waits when this ends hears Unavailable, for nobody else
+        would ever tell.
+        """
+        groups: list[Group] = []
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    groups, data = self._next()
+                    seq = await self._store(data)
+                    for group in groups:
+                        if not group.future.done():
+                            group.future.set_result(seq)
+        finally:
+            for group in (*groups, *self._waiting):
+                if not group.future.done():
+                    group.future.set_exception(Unavailable("this process stopped before the log had answered"))
 
     def _next(self) -> tuple[list[Group], bytes]:
         """The next commit: fewer groups when they pass its bound of bytes together. Raises Refused when one alone does."""
@@ -179,5 +192,6 @@ class Writer:
 
     async def _pause(self, began: int, pause_s: float) -> None:
         if self.clock.boot_ns() - began > self.budget_s * 1e9:
-            raise Unavailable(f"the log did not take a commit on {self.subject} for {self.budget_s:.0f} s: are its servers up?")
+            text = f"the log did not take a commit on {self.subject} for {self.budget_s:.0f} s"
+            raise Unavailable(f"{text}: are its servers up, and is there room on their disks?")
         await asyncio.sleep(pause_s)

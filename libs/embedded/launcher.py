@@ -20,7 +20,8 @@ from libs.common import configuration, log_jetstream, subjects
 from libs.common.admission import Admitted
 from libs.common.bus_nats import NatsBus
 from libs.common.errors import MusterError, Unavailable
-from libs.embedded import admitted_nodes, certificates, identity, nats_config, permissions, plan, runfile, servers
+from libs.embedded import admitted_nodes, certificates, disk_watch, identity, nats_config, permissions, plan, runfile, servers
+from libs.embedded.disk_watch import DiskWatch
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
 from libs.embedded.shape import Shape
 
@@ -60,6 +61,7 @@ class Launcher:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._asked_to_stop)
         begun, stopped = asyncio.create_task(self._begin()), asyncio.create_task(self.stop.wait())
+        watching = asyncio.create_task(self._watch_disk())
         try:
             await asyncio.wait({begun, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if begun.done():
@@ -67,6 +69,7 @@ class Launcher:
             await stopped
         finally:
             begun.cancel()
+            watching.cancel()
             await self._end_all()
         return KILLED if self.killed else 0
 
@@ -89,6 +92,15 @@ class Launcher:
             self._announce()
         else:
             self._name_what_is_ill()
+
+    async def _watch_disk(self) -> None:
+        def restart() -> None:
+            self.children[plan.SERVER].signal(signal.SIGKILL)
+
+        watch = DiskWatch(self.state, lambda: shutil.disk_usage(self.state).free, self.say, restart)
+        while True:
+            await asyncio.sleep(disk_watch.EVERY_S)
+            watch.look()
 
     def _keep(self, specs: Sequence[Spec]) -> None:
         for spec in specs:

@@ -221,9 +221,13 @@ class Gateway:
             async with asyncio.timeout(wait_s):
                 seq = await self.writer.put((fact,))
                 await self._folded(seq)
-        except (TimeoutError, Refused) as error:
-            text = f"the log did not confirm {f.kind_of(fact)} within {wait_s:.0f} s ({error or 'timeout'})"
-            raise Unavailable(f"{text}: look whether it was recorded before you repeat it") from error
+        except TimeoutError as error:
+            text = f"the log did not confirm {f.kind_of(fact)} within {wait_s:.0f} s: are its servers up, and is there room on their disks?"
+            raise Unavailable(f"{text} Look whether it was recorded before you repeat it") from error
+        except (Refused, Unavailable) as error:
+            raise Unavailable(
+                f"{f.kind_of(fact)} was not recorded here ({error}): look whether it is there before you repeat it"
+            ) from error
         return seq
 
     async def settle(self, seq: int) -> None:
@@ -256,7 +260,7 @@ class Gateway:
             kind = Problem if known is None else Denied
             raise kind(
                 404,
-                f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps --all` or GET /v1/jobs?all=1 lists what is known",
+                f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps --all` (GET /v1/jobs?all=1) lists them",
             )
         return self.cluster.jobs[candidates[0]]
 

@@ -8,7 +8,6 @@ a chain is named by `alignment.py`. Verification changes nothing.
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from types import MappingProxyType
 from typing import Final
 
@@ -73,16 +72,18 @@ async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:
     Raises Unavailable when it falls silent before, Corrupt when it ends before `after`.
     """
     _, last = await log.bounds()
+    if after == last:
+        return
     silent = 0
-    async with aclosing(log.read(after)) as batches:
-        while after != last:
-            batch = [entry for entry in await anext(batches) if entry.seq <= last]
-            silent = 0 if batch else silent + 1
-            if silent > SILENT_MAX:
-                raise Unavailable(f"the log gave nothing behind {after}, and ends at {last}: is its server up?")
-            if batch:
-                after = batch[-1].seq
-                yield batch
+    async for batch in log.read(after):
+        silent = 0 if batch else silent + 1
+        if silent > SILENT_MAX:
+            raise Unavailable(f"the log gave nothing behind {after}, and ends at {last}: is its server up?")
+        if batch:
+            after = batch[-1].seq
+            yield [entry for entry in batch if entry.seq <= last]
+        if after >= last:
+            return
 
 
 def check(store: Store, noted: Mapping[int, str] = NOTHING) -> Report:

@@ -22,7 +22,7 @@ from libs.common.kv import OutputStore, output_key
 from libs.common.log import Log
 from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
 from libs.common.model import Gpu, NodeId, attempt_key
-from libs.common.writer import Writer
+from libs.common.writer import Writer, was_stored
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent import state as s
@@ -196,7 +196,7 @@ class Agent:
         logger.info("node %s, incarnation %d, %d devices, %d attempts", self.node_id, incarnation, len(self.inventory), len(adopted))
 
     def _was_registered(self, future: asyncio.Future[int]) -> None:
-        if not future.cancelled():
+        if was_stored(future):
             self.registered.set()
 
     # The core's loop.
@@ -310,7 +310,7 @@ class Agent:
 
     def _record(self, action: a.Record) -> None:
         def stored(future: asyncio.Future[int]) -> None:
-            if not future.cancelled():
+            if was_stored(future):
                 self.tell(o.FactsStored(future.result(), action.marks))
 
         self.writer.put(action.facts).add_done_callback(stored)

@@ -12,11 +12,11 @@ from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.clock import SystemClock
 from libs.common.cluster import Cluster
-from libs.common.errors import Fenced
+from libs.common.errors import Fenced, Unavailable
 from libs.common.log import AppendRefused, AppendUnknown, Entry, Log
 from libs.common.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.model import JobId
-from libs.common.writer import GROUP_FACTS_MAX, Writer
+from libs.common.writer import GROUP_FACTS_MAX, Writer, was_stored
 from tests.contract.conftest import STREAM_BYTES, Logs
 from tests.natsserver import NatsServer
 
@@ -97,6 +97,22 @@ async def test_facts_keep_their_order_and_share_commits(logs: Logs) -> None:
         seqs = await asyncio.gather(*(writer.put([admitted(n)]) for n in range(600)))
     assert await jobs(log) == [f"j{n}" for n in range(600)]
     assert seqs == sorted(seqs) and len(await commits(log)) == seqs[-1] <= 2 * 600 // GROUP_FACTS_MAX
+
+
+async def test_who_waits_for_a_writer_that_ends_hears_of_it(logs: Logs) -> None:
+    log = await logs()
+    first = await attached(log)
+    second = await attached(await logs())
+    await second.commit([admitted(1)])
+    running_first = asyncio.create_task(first.run())
+    waiting = [first.put([admitted(n)]) for n in range(GROUP_FACTS_MAX + 2)]
+    with pytest.raises(Fenced):
+        await running_first
+    for future in waiting:
+        with pytest.raises(Unavailable):
+            async with asyncio.timeout(1):
+                await future
+    assert not was_stored(waiting[-1])
 
 
 async def test_a_group_is_never_divided(logs: Logs) -> None:

@@ -12,6 +12,8 @@ from yarl import URL
 
 from libs.common import facts as f
 from libs.common import subjects
+from libs.common.log import AppendUnknown
+from libs.common.log_memory import MemoryLog
 from libs.common.model import ID_PATTERN, JobId
 from tests.integration.gateway_world import KEY, World, gateway_world
 
@@ -276,3 +278,27 @@ async def test_a_body_over_the_bound_is_refused_however_it_is_sent(world: World)
 async def test_a_route_that_is_not_there_is_a_problem_too(world: World) -> None:
     assert (await world.ask("GET", "/v1/nothing", 404))["title"] == "Not found"
     await world.ask("DELETE", "/v1/jobs", 405)
+
+
+async def test_a_log_that_takes_nothing_is_said_in_time_with_what_to_look_at(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, record_ms=300) as world:
+
+        async def unanswered(subject: str, data: bytes, expected: int) -> int:
+            raise AppendUnknown("no answer")
+
+        world.log.append = unanswered  # type: ignore[method-assign]
+        answer = await world.ask("POST", "/v1/jobs", 503, json={"command": ["true"]})
+        assert "within 0 s: are its servers up, and is there room on their disks?" in answer["detail"]
+
+
+async def test_a_gateway_that_stands_down_says_so_to_whom_it_was_about_to_answer(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+
+        async def unanswered(subject: str, data: bytes, expected: int) -> int:
+            await world.writers.write(subject, f.JobAdmitted(job_id=JobId("j")))  # another process took this instance's name
+            raise AppendUnknown("no answer")
+
+        world.log.append = unanswered  # type: ignore[method-assign]
+        world.writers.log = MemoryLog(world.log.stream)
+        answer = await world.ask("POST", "/v1/jobs", 503, json={"command": ["true"]})
+        assert "job.submitted was not recorded here (this process stopped" in answer["detail"]
