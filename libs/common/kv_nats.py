@@ -6,7 +6,6 @@ quorum write, a direct get the read. Only the scheduler makes buckets.
 
 import asyncio
 import logging
-import secrets
 from typing import Final
 
 from nats.aio.client import Client
@@ -69,39 +68,44 @@ async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
 class KvLeadership:
     """The scheduler's sign that it reaches a quorum; see `services.scheduler.service.Leadership`.
 
-    The first write takes the key from whoever had it; each later one names the write before it, so a leader whose key was
-    taken renews no more, though it may not have read of the newer term yet. A write whose answer was lost is found again.
+    The key holds the epoch of the term that has it. A term takes it from lower ones alone, and each write names the one before it: so
+    an older leader renews no more once a later one has written, though it may not have read of that term yet.
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.subject = f"$KV.{subjects.LEADER_BUCKET}.scheduler"
-        self.nonce = secrets.token_hex(8)
-        self.count = 0
         self.revision: int | None = None
 
-    async def renew(self, instance: str) -> None:
-        """One acknowledged write. Raises Unavailable, also when another scheduler has the key."""
-        self.count += 1
-        value = f"{instance} {self.nonce} {self.count}".encode()
-        headers = {"Nats-Expected-Last-Subject-Sequence": str(self.revision)} if self.revision is not None else None
-        js = self.client.jetstream(timeout=ASK_TIMEOUT_S)
+    async def renew(self, epoch: int) -> None:
+        """One acknowledged write. Raises Unavailable, also when a later term has the key."""
+        if self.revision is None:
+            self.revision = await self._found(epoch)
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(self.revision)}
+        self.revision = None  # not known again before the answer
         try:
-            ack = await js.publish(self.subject, value, timeout=ASK_TIMEOUT_S, headers=headers)
+            ack = await self.client.jetstream(timeout=ASK_TIMEOUT_S).publish(
+                self.subject, b"%d" % epoch, timeout=ASK_TIMEOUT_S, headers=headers
+            )
         except (NatsError, TimeoutError, OSError) as error:
-            await self._find_own()
             raise Unavailable(f"the leadership was not renewed ({error or 'timeout'})") from error
         heed()
         self.revision = ack.seq
 
-    async def _find_own(self) -> None:
-        """The last write may be one of ours whose answer was lost: the next one is to name it."""
+    async def _found(self, epoch: int) -> int:
+        """The write that the key has now; 0 when there is none."""
         try:
             message = await self.client.jetstream(timeout=ASK_TIMEOUT_S).get_last_msg(f"KV_{subjects.LEADER_BUCKET}", self.subject)
-        except (NatsError, TimeoutError, OSError):
-            return
-        if message.seq is not None and self.nonce.encode() in (message.data or b""):
-            self.revision = message.seq
+        except NotFoundError:
+            return 0
+        except (NatsError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the leadership key cannot be read ({error or 'timeout'})") from error
+        heed()
+        data = message.data or b""
+        holder = int(data) if data.isdigit() else 0  # an earlier version wrote a name
+        if holder > epoch:
+            raise Unavailable(f"term {holder} has the leadership key, and this is term {epoch}")
+        return message.seq or 0
 
 
 class KvOutputs:

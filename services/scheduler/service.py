@@ -66,10 +66,10 @@ _desired_ask = msgspec.msgpack.Decoder(DesiredAsk)
 
 
 class Leadership(Protocol):
-    """A quorum write that only says: this process still reaches the log."""
+    """A quorum write that only says: the process of this term still reaches the log."""
 
-    async def renew(self, instance: str) -> None:
-        """Raises Unavailable when it was not acknowledged."""
+    async def renew(self, epoch: int) -> None:
+        """Raises Unavailable when it was not acknowledged, or a later term has written."""
         ...
 
 
@@ -106,6 +106,7 @@ class Scheduler:
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
         self.renewed_boot_ns = 0
+        self.claimed = False
         self.stopping = False
         self.extended = False
         self.outgoing: asyncio.Queue[tuple[NodeId, list[Order]]] = asyncio.Queue()
@@ -116,7 +117,7 @@ class Scheduler:
         if self.stopping:
             return ()
         now = self.clock.boot_ns()
-        if self.state.epoch and now - self.silence_checked >= SILENCE_CHECK_NS:
+        if self.claimed and now - self.silence_checked >= SILENCE_CHECK_NS:
             self.silence_checked = now
             self.renewals.check(self.state.cluster, now)
             self.silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
@@ -199,8 +200,10 @@ class Scheduler:
         logger.info("no scheduler answers: this one begins a term")
 
     async def _begin_term(self) -> None:
-        """TermBegan, appended under the fence; its sequence is the epoch of all that this process writes and says."""
-        await self._claim()
+        """TermBegan, appended under the fence; its sequence is the epoch of all that this process writes and says.
+
+        Of two that begin together the log refuses one, before it has touched the leadership key.
+        """
         first: list[AnyFact] = [TermBegan(instance=self.settings.instance)]
         if not self.acked.configured:
             settings = self.settings
@@ -214,13 +217,6 @@ class Scheduler:
         self.leases.begin(self.acked, self.clock.boot_ns())
         self.renewals.begin(self.clock.boot_ns())
         logger.info("term %d began after commit %d", seq, self.state.seq)
-
-    async def _claim(self) -> None:
-        """Take the leadership key before the term begins, so that an older leader can renew no more."""
-        try:
-            await self.leadership.renew(self.settings.instance)
-        except Unavailable as error:
-            logger.warning("the leadership key was not taken: %s", error)
 
     async def _listen(self) -> None:
         await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
@@ -245,12 +241,17 @@ class Scheduler:
                     await self.bus.publish(subjects.orders(node_id), _encode(Orders(self.state.epoch, tuple(part))))
 
     async def _renew(self) -> None:
-        """Keep the right to grant leases: an acknowledged write at least every third of a term."""
+        """Keep the right to grant leases: an acknowledged write at least every third of a term. The first one takes the key; from then
+        on no older leader grants any, and the silence of nodes counts.
+        """
         while True:
             sent = self.clock.boot_ns()
             try:
-                await self.leadership.renew(self.settings.instance)
+                await self.leadership.renew(self.state.epoch)
                 self.renewed_boot_ns = max(self.renewed_boot_ns, sent)
+                if not self.claimed:
+                    self.claimed = True
+                    self.leases.begin(self.acked, self.clock.boot_ns())
             except Unavailable as error:
                 logger.warning("the term was not renewed: %s", error)
             await asyncio.sleep(self.acked.timing.term_ms / 3_000)

@@ -88,19 +88,18 @@ def cause(error: BaseException | None) -> BaseException | None:
 class SimLeadership:
     """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls.
 
-    The first write takes the key from whoever had it, who then renews no more (`libs.common.kv_nats.KvLeadership`).
+    A term takes the key from lower ones, which then renew no more (`libs.common.kv_nats.KvLeadership`).
     """
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
-        self.took_it = False
 
-    async def renew(self, instance: str) -> None:
+    async def renew(self, epoch: int) -> None:
         stalled = self.slot.world.stalled_until > self.slot.world.loop.now
         await asyncio.sleep(0.001)
         self.slot.process.check()
         if stalled or self.slot.world.weather.hit("log_silent", "leadership"):
             raise Unavailable("no quorum")
-        if self.took_it and self.slot.world.leader_key is not self:
-            raise Unavailable("another scheduler has the key")
-        self.took_it, self.slot.world.leader_key = True, self
+        if self.slot.world.leading_epoch > epoch:
+            raise Unavailable("a later term has the key")
+        self.slot.world.leading_epoch = epoch

@@ -26,9 +26,9 @@ def every_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def ran(seed: int, *blows: Blow) -> World:
-    """One run with these blows and no other fault. No standby takes the leadership key in the moment of the start."""
+    """One run with these blows and no other fault."""
     storm_s = max(blow.at_s + blow.length_s for blow in blows)
-    plan = Plan(seed, Rates(), (Blow(0.0, faults.KILL, "scheduler-b", storm_s), *blows), storm_s, 0.0, NODES)
+    plan = Plan(seed, Rates(), blows, storm_s, 0.0, NODES)
     world, _ = run(_run(plan, ALL))
     return world
 

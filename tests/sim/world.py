@@ -96,7 +96,7 @@ class World:
         self.dice = random.Random(f"world {plan.seed}")
         self.stream = SimStream(self._stored)
         self.stalled_until = 0.0
-        self.leader_key: SimLeadership | None = None
+        self.leading_epoch = 0
         self.network = Network(self.weather)
         self.truth = Truth()
         self.archive = Archive()

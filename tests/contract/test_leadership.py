@@ -1,0 +1,57 @@
+"""The leadership key on a real server: whoever's term is the latest has it, and nobody else renews."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from nats.aio.client import Client
+
+from libs.common import subjects
+from libs.common.errors import Unavailable
+from libs.common.kv_nats import KvLeadership, create_buckets
+from libs.common.log_jetstream import connect
+from tests.natsserver import NatsServer
+
+KEY = f"$KV.{subjects.LEADER_BUCKET}.scheduler"
+
+
+@pytest_asyncio.fixture
+async def client(server: NatsServer) -> AsyncIterator[Client]:
+    client = await connect([server.url], "test")
+    await create_buckets(client, 1)
+    yield client
+    for bucket in (subjects.LEADER_BUCKET, subjects.OUTPUT_BUCKET, subjects.SECRET_BUCKET):
+        await client.jetstream().delete_stream(f"KV_{bucket}")
+    await client.close()
+
+
+async def test_a_later_term_takes_the_key_and_the_older_one_renews_no_more(client: Client) -> None:
+    older, later = KvLeadership(client), KvLeadership(client)
+    await older.renew(3)
+    await later.renew(7)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await older.renew(3)
+    await later.renew(7)
+
+
+async def test_a_claim_that_comes_after_a_later_term_s_takes_nothing(client: Client) -> None:
+    later = KvLeadership(client)
+    await later.renew(7)
+    with pytest.raises(Unavailable, match="term 7 has the leadership key"):
+        await KvLeadership(client).renew(3)
+    await later.renew(7)
+
+
+async def test_a_write_whose_answer_was_lost_is_found_again(client: Client) -> None:
+    leader = KvLeadership(client)
+    await leader.renew(3)
+    await client.jetstream().publish(KEY, b"3")  # stored, and nobody heard
+    with pytest.raises(Unavailable):
+        await leader.renew(3)
+    await leader.renew(3)
+
+
+async def test_a_key_that_an_earlier_version_wrote_is_taken(client: Client) -> None:
+    await client.jetstream().publish(KEY, b"scheduler-a 1f00 12")
+    await KvLeadership(client).renew(3)
