@@ -75,7 +75,8 @@ class NatsBus:
             task.add_done_callback(ended)
 
         await self.client.subscribe(subject, cb=answer_beside if concurrent else answer)
-        try:
-            await self.client.flush()  # the server knows of it before this returns
+        try:  # the server knows of it before this returns
+            await self.client.flush()  # nats-py sends its PING past what is still to be written: after its answer that is written
+            await self.client.flush()
         except (NatsError, TimeoutError, OSError):
             return  # while disconnected: subscribed again with the connection

@@ -27,8 +27,12 @@ def short_lease(world: World, seconds: float) -> Lease:
 
 
 async def job_under(world: World, made: Lease, script: str = PATIENT) -> Key:
+    """The lease is counted from when the job is ready, however long its start took."""
+    left_ns = made.deadline_ns() - boottime_ns()
+    made.extend(boottime_ns() + 60 * NS_PER_S)
     key = await world.shell("job", script, lease_path=made.path)
     await world.printed(key, b"ready")
+    made.replace(boottime_ns() + left_ns)
     return key
 
 
