@@ -12,6 +12,7 @@ TAIL_BYTES: Final = 65_536
 TAIL_BYTES_MAX: Final = 64 << 20
 GROWTH: Final = 8
 OFFSET_HEADER: Final = "X-Muster-Offset"
+SOURCE_HEADER: Final = "X-Muster-Output"
 
 
 def tail_offset(profile: Profile, job_id: str, whose: dict[str, Any], lines: int) -> int:

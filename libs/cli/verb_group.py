@@ -41,6 +41,7 @@ VERBS: Final[dict[str, Verb]] = {
     "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes."),
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or say that it is dead."),
+    "prune": Verb(CLUSTER, "Remove the output of ended jobs from the nodes."),
     "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
     "top": Verb(CLUSTER, "Watch the cluster live."),
     "log": Verb(HISTORY, "Print the log of facts."),

@@ -208,6 +208,27 @@ class OutputChunk(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class PruneAsk(msgspec.Struct, frozen=True):
+    """gateway -> agent: remove the output of attempts that are over: those that ended so long ago, then the oldest until so many bytes
+    are left. None: not bounded by that.
+    """
+
+    older_than_s: int | None = None
+    keep_bytes: int | None = None
+    dry_run: bool = False
+
+
+class PruneDone(msgspec.Struct, frozen=True):
+    """What went (or would), and what is left; `uncopied` of those left stay until the end of their output is off the node."""
+
+    jobs: int = 0
+    size_bytes: int = 0
+    jobs_left: int = 0
+    bytes_left: int = 0
+    uncopied: int = 0
+    error: str = ""
+
+
 class StdinPut(msgspec.Struct, frozen=True):
     """gateway -> agent: input bytes at `offset`; repeating one is harmless."""
 

@@ -75,6 +75,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     simulated_gpus: int = 8
     simulated_model: str = "Simulated H100"
     simulated_memory_gib: int = 80
+    keep_hours: int = 720
+    keep_bytes: int = 8 << 30
+    keep_jobs: int = 2_000
     log_level: str = "INFO"
     record_ms: int = 25_000
     settle_ms: int = 5_000
@@ -177,6 +180,9 @@ HELP = {
     "simulated_gpus": "simulated devices of this agent",
     "simulated_model": "their model name",
     "simulated_memory_gib": "their memory each",
+    "keep_hours": "node: how long the output of an ended job stays there",
+    "keep_bytes": "node: how many bytes of such output, the oldest go first",
+    "keep_jobs": "node: of how many ended jobs",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
     "settle_ms": "gateway: how long a read waits for its min_seq",
@@ -214,7 +220,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "gateway_stop_ms",
             "log_connect_ms",
         ),
-        *("log_append_ms", "up_ready_ms", "up_stop_ms"),
+        *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),
         *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),
     ),
 }

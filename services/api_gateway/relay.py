@@ -46,7 +46,8 @@ class Piece(NamedTuple):
 
 class Reader:
     """One stream of one member of one attempt. The node is remembered, for a later attempt runs elsewhere; of an earlier attempt the log
-    tells it (`find`). `gone`: something was written, or may have been, and nobody has any of it.
+    tells it (`find`). `gone`: something was written, or may have been, and nobody has any of it. `pruned`: the node says that it
+    does not keep it any more.
     """
 
     def __init__(self, gateway: Gateway, job: Job, attempt: int, rank: int, stream: str) -> None:
@@ -57,6 +58,7 @@ class Reader:
         self.stream = stream
         self.node_id: NodeId | None = None
         self.gone = False
+        self.pruned = False
         self._look()
 
     def _look(self) -> None:
@@ -112,6 +114,7 @@ class Reader:
                 if chunk.end:
                     return
             elif over:
+                self.pruned = chunk is not None
                 async for piece in self._tail(offset):
                     yield piece
                 return

@@ -82,6 +82,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/nodes/{node_id}"): ANY,
     ("DELETE", "/v1/nodes/{node_id}"): OPERATE,
     ("POST", "/v1/nodes/{node_id}/dead"): OPERATE,
+    ("POST", "/v1/prune"): OPERATE,
     ("GET", "/v1/gpus"): ANY,
     ("GET", "/v1/cluster"): ANY,
     ("GET", "/v1/allocations"): READ,

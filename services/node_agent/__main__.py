@@ -25,6 +25,7 @@ from services.node_agent.peer_messages import NONCE_BYTES, Signer
 from services.node_agent.peers import Peers, among
 from services.node_agent.peers_udp import open_channel
 from services.node_agent.probe import probe
+from services.node_agent.retention import Keep
 from services.node_agent.service import Agent
 from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.processes import boot_id
@@ -78,7 +79,7 @@ async def _serve(
             if stop.is_set() or peers is None or not peers.holds_lease():
                 raise
     state_dir = Path(settings.state)
-    jobs = JobDirectories(state_dir)
+    jobs = JobDirectories(state_dir, Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs))
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, probe, peers)
     try:

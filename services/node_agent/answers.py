@@ -1,6 +1,6 @@
-"""What the gateway may ask of a node: a member's output as it grows, and bytes for its input.
+"""What the gateway may ask of a node: a member's output as it grows, bytes for its input, and to prune what is over.
 
-Both wait at the asker's wish, within the bounds below; each ask is answered by a task of its own. Test:
+The first two wait at the asker's wish, within the bounds below; each ask is answered by a task of its own. Test:
 tests/integration/test_agent.py.
 """
 
@@ -13,9 +13,10 @@ import msgspec
 from libs.common.bus import Bus
 from libs.common.clock import Clock
 from libs.common.errors import Refused
-from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
+from libs.common.messages import OutputAsk, OutputChunk, PruneAsk, PruneDone, StdinPut, StdinTaken
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
+from services.node_agent.retention import Keep
 from services.node_agent.supervision_protocol import JobSupervisors, Piece
 
 STREAMS: Final = ("stdout", "stderr")
@@ -30,6 +31,7 @@ MS: Final = 1_000_000
 
 _output_ask = msgspec.msgpack.Decoder(OutputAsk)
 _stdin_put = msgspec.msgpack.Decoder(StdinPut)
+_prune_ask = msgspec.msgpack.Decoder(PruneAsk)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -47,6 +49,7 @@ class Answers:
     async def listen(self) -> None:
         await self.bus.subscribe(ask_node(self.node_id, "output"), self._on_output, concurrent=True)
         await self.bus.subscribe(ask_node(self.node_id, "stdin"), self._on_stdin, concurrent=True)
+        await self.bus.subscribe(ask_node(self.node_id, "prune"), self._on_prune, concurrent=True)
 
     async def _on_output(self, subject: str, data: bytes) -> bytes | None:
         if self.closed:
@@ -88,6 +91,15 @@ class Answers:
         except msgspec.DecodeError as error:
             return _encode(StdinTaken(0, f"not a StdinPut: {error}"))
         return _encode(await self._stdin(put))
+
+    async def _on_prune(self, subject: str, data: bytes) -> bytes | None:
+        if self.closed:
+            return None
+        try:
+            ask = _prune_ask.decode(data)
+        except msgspec.DecodeError as error:
+            return _encode(PruneDone(error=f"not a PruneAsk: {error}"))
+        return _encode(PruneDone(*await self.jobs.prune(Keep(ask.older_than_s, ask.keep_bytes), ask.dry_run)))
 
     async def _stdin(self, put: StdinPut) -> StdinTaken:
         """What is not taken in time is sent again by the asker, which is harmless."""

@@ -1,8 +1,7 @@
 """Real jobs for the agent: the supervisors of `supervision/`, the node's lease file, and the job directories as its outbox.
 
 A directory is `jobs/<job>.<attempt>`; its marker holds rank, devices and sequence of the order too, for the agent that
-comes after this one. Directories of ended attempts are kept for their output, within
-the bounds below. Twin: the simulation's supervisors.
+comes after this one. Directories of ended attempts are kept for their output (`kept_directories.py`). Twin: the simulation's supervisors.
 """
 
 import asyncio
@@ -10,7 +9,6 @@ import contextlib
 import logging
 import os
 import shutil
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +17,10 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
+from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
 from services.node_agent.probe import is_free
+from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
 from services.node_agent.supervision import lost, output, processes, records
 from services.node_agent.supervision.lease import Lease, boottime_ns
@@ -28,34 +28,31 @@ from services.node_agent.supervision.supervisors import AlreadyStarted, Key, Lau
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
 
 LEASE: Final = "lease"
-OUTPUTS_KEPT: Final = 2_000
-OUTPUT_BYTES_KEPT: Final = 8 << 30
 # Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is overruled so long before it.
 OVERRULE_NS: Final = 250_000_000
+KEEP_ALL: Final = Keep()
 
 logger = logging.getLogger(__name__)
 
 
 class JobDirectories:
-    """See `supervision_protocol.JobSupervisors`. `state_dir` belongs to this agent alone."""
+    """See `supervision_protocol.JobSupervisors`. `state_dir` belongs to this agent alone; `keep` bounds what is kept of ended attempts."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, keep: Keep = KEEP_ALL) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
         self.jobs_dir = state_dir.resolve() / "jobs"
         self.lease_path = str(state_dir.resolve() / LEASE)
         self.supervisors = Supervisors(state_dir, self._told)
         self.on_event: OnEvent = lambda seen: None
-        self.kept: deque[tuple[str, int]] = deque()
-        self.kept_bytes = 0
+        self.keep = keep
+        self.kept = KeptDirectories(self.jobs_dir)
         self.guard: asyncio.TimerHandle | None = None
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         self.on_event = on_event
         await self.supervisors.start()
         self.lease = Lease(self.lease_path)
-        for name, size in await asyncio.to_thread(_ended, self.jobs_dir):
-            self._keep(name, size)
-        await self._prune()
+        await self.kept.load()
         return [self._adopted(AttemptRef(JobId(found.job_id), found.attempt)) for found in self.supervisors.known()]
 
     async def close(self) -> None:
@@ -112,16 +109,28 @@ class JobDirectories:
         job_dir = self._dir(ref)
         try:
             if offset < 0:
-                return Piece(*output.tail(job_dir, stream, min(-offset, max_bytes)))
-            return Piece(*output.read(job_dir, stream, offset, max_bytes))
+                piece = Piece(*output.tail(job_dir, stream, min(-offset, max_bytes)))
+            else:
+                piece = Piece(*output.read(job_dir, stream, offset, max_bytes))
         except FileNotFoundError:
             return None
+        return None if not piece.data and not piece.end and is_pruned(Path(job_dir)) else piece
 
-    async def forget(self, ref: AttemptRef) -> None:
+    async def forget(self, ref: AttemptRef, copied: bool) -> None:
+        if not copied:
+            self.kept.hold(key_of(ref))
         with contextlib.suppress(Refused):  # forgotten before
             self.supervisors.forget(_key(ref))
-            self._keep(key_of(ref), _size(self._dir(ref)))
-            await self._prune()
+            await self.kept.add(key_of(ref))
+
+    async def uncopied(self) -> Sequence[tuple[AttemptRef, int]]:
+        return self.kept.uncopied()
+
+    async def copied(self, ref: AttemptRef) -> None:
+        self.kept.copied(key_of(ref))
+
+    async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
+        return await self.kept.prune(keep or self.keep, dry_run)
 
     def extend_lease(self, deadline_ns: int) -> None:
         self.lease.extend(deadline_ns)
@@ -162,17 +171,6 @@ class JobDirectories:
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
 
-    def _keep(self, name: str, size: int) -> None:
-        self.kept.append((name, size))
-        self.kept_bytes += size
-
-    async def _prune(self) -> None:
-        """The oldest ends go first."""
-        while self.kept and (len(self.kept) > OUTPUTS_KEPT or self.kept_bytes > OUTPUT_BYTES_KEPT):
-            name, size = self.kept.popleft()
-            self.kept_bytes -= size
-            await asyncio.to_thread(shutil.rmtree, self.jobs_dir / name, ignore_errors=True)
-
 
 def _note(launch: Launch) -> dict[str, Any]:
     """What the next agent must know of the attempt."""
@@ -203,14 +201,3 @@ def _exit(record: Mapping[str, Any]) -> Exit:
 def _remove_unmarked(job_dir: str) -> None:
     if not any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE)):
         shutil.rmtree(job_dir, ignore_errors=True)
-
-
-def _ended(jobs_dir: Path) -> list[tuple[str, int]]:
-    """Forgotten directories and their sizes, oldest first."""
-    found = [(path.stat().st_mtime_ns, path.parent.name) for path in jobs_dir.glob(f"*/{records.DONE}")]
-    return [(name, _size(str(jobs_dir / name))) for _, name in sorted(found)]
-
-
-def _size(job_dir: str) -> int:
-    with os.scandir(job_dir) as entries:
-        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)

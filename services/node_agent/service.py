@@ -18,7 +18,7 @@ from libs.common.bus import Bus
 from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
-from libs.common.kv import OutputStore, output_key
+from libs.common.kv import OutputStore
 from libs.common.log import Log
 from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
 from libs.common.model import Gpu, NodeId, attempt_key
@@ -27,6 +27,7 @@ from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
+from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
@@ -40,11 +41,6 @@ ANSWER_PART: Final = 0.8
 EAGER_PART: Final = 0.1
 EAGER_BEATS: Final = 20
 RELEASE_CHECK_S: Final = 10.0
-TAIL_BYTES: Final = 64 << 10
-UPLOADS_AT_ONCE: Final = 4
-UPLOADS_WAITING_MAX: Final = 1_000
-UPLOAD_TRIES: Final = 3
-UPLOAD_AGAIN_S: Final = 1.0
 DRAIN_S: Final = 5.0
 DRAIN_LOOK_S: Final = 0.02
 END_TRIES: Final = 50
@@ -80,7 +76,7 @@ class Agent:
         self.clock = clock
         self.jobs = jobs
         self.driver = driver
-        self.outputs = outputs
+        self.closing = Closing(jobs, outputs)
         self.memory = memory
         self.probe = probe
         self.peers = peers
@@ -96,8 +92,6 @@ class Agent:
         self.wake = asyncio.Event()
         self.alarm: asyncio.TimerHandle | None = None
         self.children: dict[asyncio.Task[None], None] = {}
-        self.uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
-        self.uploads_waiting = 0
         self.asking = False
         self.registered = asyncio.Event()
 
@@ -132,7 +126,7 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             self.tasks = tasks
             await before(stop, self._open(adopted))
-            running = [tasks.create_task(one) for one in (self.writer.run(), self._pump(), self._heartbeats())]
+            running = [tasks.create_task(one) for one in (self.writer.run(), self._pump(), self._heartbeats(), self.closing.run())]
             await stop.wait()
             await self._drain()
             await _end([*running, *self.children])
@@ -240,7 +234,7 @@ class Agent:
             case a.ProbeReplica():
                 self._spawn(self._probe(action))
             case a.ForgetJob():
-                self._spawn(self._forget(action))
+                self._spawn(self.closing.close(action))
             case a.Record():
                 self._record(action)
             case a.AskDesired():
@@ -284,29 +278,6 @@ class Agent:
 
     async def _probe(self, action: a.ProbeReplica) -> None:
         self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))
-
-    async def _forget(self, action: a.ForgetJob) -> None:
-        """The directory is closed whether or not the store took the output: it is still here to be read."""
-        if self.uploads_waiting < UPLOADS_WAITING_MAX:
-            self.uploads_waiting += 1
-            async with self.uploads:
-                for stream in action.streams:
-                    await self._upload(action, stream)
-            self.uploads_waiting -= 1
-        await self.jobs.forget(action.ref)
-
-    async def _upload(self, action: a.ForgetJob, stream: str) -> None:
-        piece = await self.jobs.read_output(action.ref, stream, -TAIL_BYTES, TAIL_BYTES)
-        if piece is None or not piece.data:
-            return
-        key = output_key(action.ref.job_id, action.ref.attempt, action.rank, stream)
-        for _ in range(UPLOAD_TRIES):
-            try:
-                await self.outputs.put(key, piece.data)
-                return
-            except Unavailable as error:
-                logger.warning("the end of %s stays on this node for now: %s", key, error)
-            await asyncio.sleep(UPLOAD_AGAIN_S)
 
     def _record(self, action: a.Record) -> None:
         def stored(future: asyncio.Future[int]) -> None:

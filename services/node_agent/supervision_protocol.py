@@ -12,6 +12,7 @@ import msgspec
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.observations import Adopted, Observation, Probe
+from services.node_agent.retention import Keep, Pruned
 
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and process, in that order.
 OnEvent = Callable[[Observation], None]
@@ -96,8 +97,21 @@ class JobSupervisors(Protocol):
         """None when there is no such attempt here. A negative offset counts from the end of what is stored."""
         ...
 
-    async def forget(self, ref: AttemptRef) -> None:
-        """The attempt's facts are in the log: only its output is kept, within bounds. Harmless when repeated."""
+    async def forget(self, ref: AttemptRef, copied: bool) -> None:
+        """The attempt's facts are in the log: only its output is kept, and that it was started. Not `copied`: its output is nowhere
+        else. Harmless when repeated."""
+        ...
+
+    async def uncopied(self) -> Sequence[tuple[AttemptRef, int]]:
+        """Forgotten attempts whose output is nowhere else, with their ranks."""
+        ...
+
+    async def copied(self, ref: AttemptRef) -> None:
+        """The end of its output is elsewhere too."""
+        ...
+
+    async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
+        """Remove the output of forgotten attempts beyond these bounds, or beyond this machine's own; never what is nowhere else."""
         ...
 
     def extend_lease(self, deadline_ns: int) -> None:

@@ -249,3 +249,14 @@ async def test_input_is_refused_where_it_cannot_go(world: World, node: FakeNode)
     await world.settle()
     await world.ask("PUT", f"/v1/jobs/{late}/stdin", 410, data=b"x")
     await world.ask("PUT", f"/v1/jobs/{early}/stdin", 413, data=b"x" * (300 << 10))
+
+
+async def test_a_pruned_output_is_its_stored_end_and_says_so(world: World, node: FakeNode) -> None:
+    job_id = await world.run_to("running")
+    await world.writers.finish(job_id, "n1", written=107)
+    await world.writers.close(job_id)
+    await world.settle()
+    problem = await world.ask("GET", f"/v1/jobs/{job_id}/output", 410)
+    assert "is gone: it was pruned on node n1, and its end is not stored off the node" in problem["detail"]
+    await world.outputs.put(output_key(job_id, 1, 0, "stdout"), b"the end")
+    assert await output(world, job_id) == (b"the end", "tail, pruned on n1", 100)

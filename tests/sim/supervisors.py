@@ -11,6 +11,7 @@ from typing import Final
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
+from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
 from tests.sim.loop import Process
@@ -78,9 +79,22 @@ class SimSupervisors:
         self.process.check()
         return None
 
-    async def forget(self, ref: AttemptRef) -> None:
+    async def forget(self, ref: AttemptRef, copied: bool) -> None:
         await self._touch(DISK_S)
         self.machine.disk.jobs[ref].forgotten = True
+
+    async def uncopied(self) -> Sequence[tuple[AttemptRef, int]]:
+        """Nothing here writes output."""
+        self.process.check()
+        return []
+
+    async def copied(self, ref: AttemptRef) -> None:
+        self.process.check()
+
+    async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
+        """Only markers are on this disk, and they stay."""
+        self.process.check()
+        return Pruned()
 
     def extend_lease(self, deadline_ns: int) -> None:
         self.process.check()

@@ -9,7 +9,7 @@ from libs.cli.attach import Listener, attach
 from libs.cli.gateway import ask, job_path, opened
 from libs.cli.output import complain
 from libs.cli.profile import Profile, read_profile
-from libs.cli.tail import OFFSET_HEADER, tail_offset
+from libs.cli.tail import OFFSET_HEADER, SOURCE_HEADER, tail_offset
 
 STREAMS: Final = ("stdout", "stderr")
 
@@ -53,7 +53,9 @@ def _print(profile: Profile, job_id: str, wish: dict[str, Any]) -> None:
     with opened(profile, job_path(job_id, "output"), wish) as answer:
         begin = int(answer.headers.get(OFFSET_HEADER) or 0)
         if begin > wish["offset"]:
-            complain(f"the first {begin} bytes of {stream} are not kept any more; this is what follows them")
+            pruned = answer.headers.get(SOURCE_HEADER, "").partition(", ")[2]
+            why = f"were {pruned}" if pruned else "are not kept any more"
+            complain(f"the first {begin} bytes of {stream} {why}; this is what follows them")
         for piece in answer.pieces():
             _write(stream, piece)
 

@@ -53,6 +53,25 @@ class SecretList(msgspec.Struct):
     seq: int
 
 
+class NodePruned(msgspec.Struct):
+    """What a node removed, and what it keeps. `uncopied` of what it keeps cannot go yet: the end of their output is only there."""
+
+    node_id: str
+    jobs: int
+    size_bytes: int
+    jobs_left: int
+    bytes_left: int
+    uncopied: int
+    error: str
+
+
+class PruneAnswer(msgspec.Struct):
+    nodes: list[NodePruned]
+    jobs: int
+    size_bytes: int
+    dry_run: bool
+
+
 class AccessList(msgspec.Struct):
     access: list[AccessShown]
     dropped: int
@@ -278,6 +297,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/nodes"): _list("nodes", NodeShown),
     ("GET", "/v1/nodes/{node_id}"): Answer(kind=NodeFull),
     ("POST", "/v1/nodes/{node_id}/dead"): Answer((202,), NodeShown),
+    ("POST", "/v1/prune"): Answer(kind=PruneAnswer),
     ("GET", "/v1/gpus"): _list("gpus", GpuFull),
     ("GET", "/v1/cluster"): Answer(kind=ClusterShown),
     ("GET", "/v1/allocations"): _list("allocations", AllocationShown),

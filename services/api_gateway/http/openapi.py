@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from libs.common import mig
+from libs.common.messages import PruneAsk
 from libs.common.model import ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
-from services.api_gateway import idempotency, identity_intents, intents, model_intents, placement_fields, roles
+from services.api_gateway import idempotency, identity_intents, intents, model_intents, placement_fields, prune_intents, roles
 from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
 from services.api_gateway.identity_intents import KeyWish, TenantWish
 from services.api_gateway.membership_intents import InviteWish, JoinWish
@@ -58,6 +59,7 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
     ("POST", "/v1/nodes"): (InviteWish, (), ()),
+    ("POST", "/v1/prune"): (PruneAsk, prune_intents.RANGES, ()),
     ("POST", "/join"): (JoinWish, (), ("node_id", "secret", "public_key")),
 }
 # What creates something may carry the header Idempotency-Key.
@@ -81,9 +83,8 @@ def document(found: Schema) -> Schema:
 def _schemas() -> dict[str, Schema]:
     """Every struct that some answer or body names."""
     kinds = [kind for answer in ANSWERS.values() for kind in answer.kinds]
-    return msgspec.json.schema_components(
-        [*kinds, Problem, OpenAIError, JobSpec, ModelSpec, TenantWish, KeyWish, InviteWish, JoinWish], ref_template=REF
-    )[1]
+    bodies = dict.fromkeys(kind for kind, _, _ in BODIES.values() if kind is not None)
+    return msgspec.json.schema_components([*kinds, Problem, OpenAIError, *bodies], ref_template=REF)[1]
 
 
 def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:

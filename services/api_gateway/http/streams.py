@@ -14,7 +14,7 @@ from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, gateway_of, job_of, job_to_change, read, settled
 from services.api_gateway.problems import Problem
-from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, Piece, Reader, put_stdin
+from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, TAIL, Piece, Reader, put_stdin
 from services.api_gateway.views.jobs import ended
 
 STDIN_BYTES_MAX: Final = 256 << 10
@@ -53,7 +53,8 @@ class StdinQuery(Query, frozen=True):
 
 @router.get("/v1/jobs/{ref}/output", openapi_extra=documented(OutputQuery))
 async def output(request: Request, ref: str) -> Response:
-    """The raw bytes of one member's stream; X-Muster-Output says whether its node or the stored tail gave them."""
+    """The raw bytes of one member's stream; X-Muster-Output says whether its node or the stored tail gave them, and that its node
+    pruned the rest."""
     gateway, query = await settled(request, OutputQuery)
     _check(query)
     job = job_of(request, ref)
@@ -69,14 +70,22 @@ async def output(request: Request, ref: str) -> Response:
     first = None if query.follow and not reader.over else await anext(pieces, None)
     if reader.gone:
         raise Problem(410, _gone(reader))
-    headers = {"x-muster-output": first.source if first else NODE, "x-muster-offset": str(first.offset if first else offset), **UNBUFFERED}
+    headers = {"x-muster-output": _source(reader, first), "x-muster-offset": str(first.offset if first else offset), **UNBUFFERED}
     return StreamingResponse(_bytes(first, pieces), media_type="application/octet-stream", headers=headers)
+
+
+def _source(reader: Reader, first: Piece | None) -> str:
+    source = first.source if first else NODE
+    return f"{source}, pruned on {reader.node_id}" if reader.pruned and source == TAIL else source
 
 
 def _gone(reader: Reader) -> str:
     what = f"the {reader.stream} of job {reader.job.job_id}, attempt {reader.attempt}, rank {reader.rank}"
-    node = f"node {reader.node_id} does not keep it or does not answer" if reader.node_id else "the log does not hold where it ran any more"
-    return f"{what} is gone: {node}, and its end was not stored off the node"
+    if reader.node_id is None:
+        why = "the log does not hold where it ran any more"
+    else:
+        why = f"it was pruned on node {reader.node_id}" if reader.pruned else f"node {reader.node_id} does not answer"
+    return f"{what} is gone: {why}, and its end is not stored off the node"
 
 
 async def _bytes(first: Piece | None, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:

@@ -1,0 +1,124 @@
+"""The directories of attempts that are over and forgotten: what is there, and what of it is removed.
+
+A pruned directory holds its marker and nothing else. Markers are kept too, the latest MARKERS_MAX of them: as many as there are ended jobs
+in the folds, so that nobody who gives orders knows of an attempt whose marker is gone. Which directories go is chosen by `retention.py`.
+Test: tests/integration/test_pruning.py.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from libs.common.model import AttemptRef, JobId
+from services.node_agent.retention import Keep, Kept, Pruned, surplus
+from services.node_agent.supervision import records
+
+# In a directory whose output's end the store has not taken yet.
+UNCOPIED: Final = "uncopied"
+MARKERS_MAX: Final = 10_000
+
+
+class KeptDirectories:
+    def __init__(self, jobs_dir: Path) -> None:
+        self.jobs_dir = jobs_dir
+        self.kept: dict[str, Kept] = {}
+        self.size_bytes = 0
+        self.held: dict[str, int] = {}
+        self.markers: deque[str] = deque()
+        self.pruning = asyncio.Lock()
+
+    async def load(self) -> None:
+        """What an agent before this one left, the oldest first."""
+        found = await asyncio.to_thread(lambda: [_kept(path.parent) for path in self.jobs_dir.glob(f"*/{records.DONE}")])
+        for one in sorted(found, key=lambda one: one.ended_ns):
+            self._add(one)
+
+    def hold(self, name: str) -> None:
+        """Before an attempt is forgotten whose output's end the store has not taken."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.jobs_dir / name / UNCOPIED).touch()
+
+    async def add(self, name: str) -> None:
+        """An attempt was forgotten."""
+        job_dir = self.jobs_dir / name
+        deep = any(entry.is_dir(follow_symlinks=False) for entry in os.scandir(job_dir))
+        self._add(await asyncio.to_thread(_kept, job_dir) if deep else _kept(job_dir))
+
+    def _add(self, one: Kept) -> None:
+        job_dir = self.jobs_dir / one.name
+        if is_pruned(job_dir):
+            self.markers.append(one.name)
+            return
+        self.kept[one.name] = one
+        self.size_bytes += one.size_bytes
+        if (job_dir / UNCOPIED).exists():
+            record = records.read_exit(str(job_dir))
+            self.held[one.name] = record["rank"] if record is not None else 0
+
+    async def prune(self, keep: Keep, dry_run: bool = False) -> Pruned:
+        """One at a time. What could not be removed is not counted as freed."""
+        async with self.pruning:
+            chosen = surplus(self.kept.values(), self.held, self.size_bytes, keep, time.time_ns())
+            size = sum(one.size_bytes for one in chosen)
+            if dry_run:
+                return Pruned(len(chosen), size, len(self.kept) - len(chosen), self.size_bytes - size, len(self.held))
+            freed = 0
+            for one in chosen:
+                freed += await asyncio.to_thread(_empty, self.jobs_dir / one.name)
+                self.size_bytes -= self.kept.pop(one.name).size_bytes
+                self.markers.append(one.name)
+            while len(self.markers) > MARKERS_MAX:
+                await asyncio.to_thread(shutil.rmtree, self.jobs_dir / self.markers.popleft(), ignore_errors=True)
+            return Pruned(len(chosen), freed, len(self.kept), self.size_bytes, len(self.held))
+
+    def uncopied(self) -> list[tuple[AttemptRef, int]]:
+        """Attempts whose output is only here, with their ranks."""
+        found = [(*name.rpartition("."), rank) for name, rank in self.held.items()]
+        return [(AttemptRef(JobId(job_id), int(attempt)), rank) for job_id, _, attempt, rank in found]
+
+    def copied(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.jobs_dir / name / UNCOPIED)
+        self.held.pop(name, None)
+
+
+def is_pruned(job_dir: Path) -> bool:
+    """An attempt that was forgotten has ended, so its exit record is there until it is pruned."""
+    return (job_dir / records.DONE).exists() and not (job_dir / records.EXIT).exists()
+
+
+def _kept(job_dir: Path) -> Kept:
+    """The directory changed last when it was forgotten."""
+    return Kept(job_dir.name, _size(job_dir), job_dir.stat().st_mtime_ns)
+
+
+def _size(job_dir: Path) -> int:
+    return sum(
+        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(job_dir) for name in names if name != records.DONE
+    )
+
+
+def _empty(job_dir: Path) -> int:
+    """Removes all but the marker; the bytes that are gone. The exit record goes last, for without it the rest would be passed over."""
+    before = _size(job_dir)
+    for entry in sorted(os.scandir(job_dir), key=lambda entry: entry.name == records.EXIT):
+        if entry.is_dir(follow_symlinks=False):
+            _remove_tree(entry.path)
+        elif entry.name != records.DONE:
+            os.unlink(entry.path)
+    return before - _size(job_dir)
+
+
+def _remove_tree(folder: str) -> None:
+    """A job may have taken the right to write from folders of its own."""
+    os.chmod(folder, 0o700)
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            if not os.path.islink(f"{parent}/{name}"):
+                os.chmod(f"{parent}/{name}", 0o700)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,71 @@
+"""/v1/prune: every node is asked, what went is counted per node; over real HTTP."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.common.messages import PruneAsk, PruneDone
+from libs.common.subjects import ask_node
+from tests.integration.gateway_world import World, gateway_world
+
+DONE = PruneDone(jobs=3, size_bytes=100, jobs_left=2, bytes_left=40, uncopied=1)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with gateway_world(tmp_path, ask_past_ms=200) as made:
+        await made.writers.begin_term()
+        for node_id in ("n1", "n2"):
+            await made.writers.register(node_id)
+        await made.settle()
+        yield made
+
+
+async def listen(world: World, node_id: str) -> list[PruneAsk]:
+    heard: list[PruneAsk] = []
+
+    async def pruned(subject: str, data: bytes) -> bytes:
+        heard.append(msgspec.msgpack.decode(data, type=PruneAsk))
+        return msgspec.msgpack.encode(DONE)
+
+    await world.bus.subscribe(ask_node(node_id, "prune"), pruned)
+    return heard
+
+
+async def test_every_node_is_asked_and_what_went_is_counted(world: World) -> None:
+    heard = [await listen(world, "n1"), await listen(world, "n2")]
+    found = await world.ask("POST", "/v1/prune", json={"older_than_s": 60, "dry_run": True})
+    assert heard == [[PruneAsk(60, None, True)]] * 2
+    row = {"jobs": 3, "size_bytes": 100, "jobs_left": 2, "bytes_left": 40, "uncopied": 1, "error": ""}
+    assert found["nodes"] == [{"node_id": "n1", **row}, {"node_id": "n2", **row}]
+    assert (found["jobs"], found["size_bytes"], found["dry_run"]) == (6, 200, True)
+
+
+async def test_a_node_that_does_not_answer_is_named_and_the_others_are_pruned(world: World) -> None:
+    await listen(world, "n2")
+    found = await world.ask("POST", "/v1/prune", json={"keep_bytes": 0})
+    assert [(row["node_id"], row["jobs"], row["error"]) for row in found["nodes"]] == [("n1", 0, "does not answer"), ("n2", 3, "")]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "nothing to go by"),
+        ({"dry_run": True}, "nothing to go by"),
+        ({"older_than": 1}, "did you mean 'older_than_s'"),
+        ({"older_than_s": -1}, "out of bounds"),
+        ({"keep_bytes": "10GiB"}, "keep_bytes: expected"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_and_no_node_is_asked(world: World, body: dict[str, object], said: str) -> None:
+    heard = await listen(world, "n1")
+    problem = await world.ask("POST", "/v1/prune", 422, json=body)
+    assert said in problem["detail"]
+    assert heard == []
+
+
+async def test_a_member_may_not_prune(world: World) -> None:
+    async with world.as_("member", "ada") as member:
+        await member.ask("POST", "/v1/prune", 403, json={"keep_bytes": 0})

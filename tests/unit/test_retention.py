@@ -1,0 +1,40 @@
+"""Which directories of ended attempts go (services/node_agent/retention.py)."""
+
+from services.node_agent.retention import Keep, Kept, surplus
+
+SECOND = 1_000_000_000
+THREE = [Kept("a", 10, 1 * SECOND), Kept("b", 20, 2 * SECOND), Kept("c", 30, 3 * SECOND)]
+
+
+def chosen(keep: Keep, uncopied: tuple[str, ...] = (), now_s: int = 10) -> str:
+    return "".join(one.name for one in surplus(THREE, uncopied, 60, keep, now_s * SECOND))
+
+
+def test_what_ended_so_long_ago_goes() -> None:
+    assert chosen(Keep(age_s=8)) == "ab"
+    assert chosen(Keep(age_s=9)) == "a"
+    assert chosen(Keep(age_s=10)) == ""
+
+
+def test_the_oldest_go_until_so_many_bytes_are_left() -> None:
+    assert chosen(Keep(size_bytes=50)) == "a"
+    assert chosen(Keep(size_bytes=49)) == "ab"
+    assert chosen(Keep(size_bytes=0)) == "abc"
+    assert chosen(Keep(size_bytes=60)) == ""
+
+
+def test_the_oldest_go_until_so_many_jobs_are_left() -> None:
+    assert chosen(Keep(jobs=1)) == "ab"
+    assert chosen(Keep(jobs=3)) == ""
+
+
+def test_any_bound_is_enough() -> None:
+    assert chosen(Keep(age_s=9, size_bytes=30, jobs=3)) == "ab"
+
+
+def test_what_is_not_copied_off_stays_whatever_the_bounds() -> None:
+    assert chosen(Keep(age_s=0, size_bytes=0, jobs=0), uncopied=("b",)) == "ac"
+
+
+def test_without_a_bound_nothing_goes() -> None:
+    assert chosen(Keep()) == ""
