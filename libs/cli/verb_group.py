@@ -39,7 +39,7 @@ VERBS: Final[dict[str, Verb]] = {
     "scale": Verb(MODELS, "Change how many replicas a model has."),
     "redeploy": Verb(MODELS, "Exchange a model's replicas one by one, with a new command or the same."),
     "undeploy": Verb(MODELS, "Stop serving a model."),
-    "nodes": Verb(CLUSTER, "List nodes."),
+    "nodes": Verb(CLUSTER, "List nodes, or show one with its GPUs."),
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or say that it is dead."),
     "prune": Verb(CLUSTER, "Remove the output of ended jobs from the nodes."),
     "gpus": Verb(CLUSTER, "List GPUs and who holds them."),

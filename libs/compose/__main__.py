@@ -1,15 +1,19 @@
-"""`python -m libs.compose init [ROOT]`: fill the containers' volumes under ROOT; `... key`: print the administrator's API key."""
+"""`python -m libs.compose init [ROOT]`: fill the containers' volumes under ROOT; `... key`: print the administrator's API key;
+`... reset-key [--only] [ROOT]`: make a new one, for one that was lost.
+"""
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from libs.cli.profile import profile_path
 from libs.common.errors import MusterError, Refused
-from libs.compose.provision import provision
+from libs.compose.provision import provision, reset_key
 
 VOLUMES: Final = "/volumes"
+ONLY: Final = "--only"
 
 
 def init(root: str = VOLUMES) -> None:
@@ -26,7 +30,15 @@ def key() -> None:
         raise Refused(f"there is no administrator's key at {profile_path()} ({error}): `docker compose up` makes it") from error
 
 
-VERBS: Final = {"init": init, "key": key}
+def reset(*arguments: str) -> None:
+    """The gateways take it within seconds."""
+    roots = [each for each in arguments if each != ONLY]
+    reset_key(Path(roots[0] if roots else VOLUMES), ONLY in arguments)
+    print("a new administrator's key is made" + ("; all other keys of this host are void" if ONLY in arguments else ""))
+    print("it is shown by: docker compose run --rm key")
+
+
+VERBS: Final[dict[str, Callable[..., None]]] = {"init": init, "key": key, "reset-key": reset}
 
 
 def main(arguments: list[str]) -> int:

@@ -39,6 +39,13 @@ def provision(root: Path) -> bool:
     return new
 
 
+def reset_key(root: Path, only: bool) -> None:
+    """A new administrator's key, for the gateways and the profile; with `only` no other key of the host counts any more."""
+    folder = root / c.AUTHORITY
+    identity.write_private(folder / ADMIN, identity.new_api_key(folder / "keys", only))
+    provision(root)
+
+
 def _secrets(folder: Path) -> dict[str, str]:
     """Everything that is secret, in the authority's folder; the processes' public keys."""
     keys = folder / "keys"

@@ -74,6 +74,10 @@ class ComposeStack:
     def verify(self) -> Done:
         return self.run("exec", "-T", "audit", "python", "-m", "services.audit", "verify", check=False)
 
+    def reset_key(self) -> str:
+        self.run("run", "--rm", "init", "python", "-m", "libs.compose", "reset-key")
+        return self.run("run", "--rm", "key").stdout.strip()
+
     def restart(self) -> None:
         self.run("stop", timeout=UP_S)
         self.run("up", "--detach", "--wait", timeout=UP_S)

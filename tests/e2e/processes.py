@@ -31,7 +31,7 @@ class ProcessStack:
         self.example = (sys.executable, str(ROOT / "examples" / "model_server.py"))
         self.environment = {**os.environ, "MUSTER_PROFILE": str(folder / "profile.json"), "MUSTER_STOP_LEASE_MS": "20000"}
         self.launcher = self._start()
-        self.key = str(json.loads((folder / "profile.json").read_text())["key"])
+        self.key = self._profile_key()
 
     def _start(self) -> "subprocess.Popen[bytes]":
         line = [sys.executable, "-m", "libs.embedded", "up", "--state", str(self.state), "--port", str(self.port)]
@@ -75,6 +75,14 @@ class ProcessStack:
         }
         line = [sys.executable, "-m", "services.audit", "verify"]
         return subprocess.run(line, env={**os.environ, **told}, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+    def reset_key(self) -> str:
+        line = [sys.executable, "-c", "from libs.cli.main import main; main()", "key", "reset", "--state", str(self.state)]
+        subprocess.run(line, env=self.environment, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
+        return self._profile_key()
+
+    def _profile_key(self) -> str:
+        return str(json.loads((self.folder / "profile.json").read_text())["key"])
 
     def restart(self) -> None:
         self._stop()

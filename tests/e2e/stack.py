@@ -44,6 +44,10 @@ class Stack(Protocol):
         """The archive's check, against the log."""
         ...
 
+    def reset_key(self) -> str:
+        """A new administrator's key, made on the host."""
+        ...
+
     def restart(self) -> None:
         """A planned stop of everything, and a start."""
         ...

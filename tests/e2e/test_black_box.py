@@ -115,6 +115,14 @@ def test_a_viewer_sees_and_changes_nothing(stack: Stack) -> None:
     assert refused.returncode != 0 and "viewer" in refused.stderr, refused.stderr
 
 
+def test_a_lost_administrators_key_is_replaced_on_the_host(stack: Stack) -> None:
+    key = stack.reset_key()
+    assert key != stack.key
+    for url in stack.gateways.values():
+        until(lambda url=url: muster(stack, "key", "list", key=key, url=url).returncode == 0, "the new key is taken")  # type: ignore[misc]
+    said(stack, "key", "list")
+
+
 def test_a_gateway_that_is_killed_comes_back_and_the_others_go_on(stack: Stack) -> None:
     first, *others = stack.gateways
     stack.kill(first)

@@ -312,6 +312,18 @@ def test_nodes_gpus_and_top_print_what_there_is(world: World) -> None:
     assert (code, err) == (0, "") and "0.25 of 1 held" in out and "jaaaaaaaaaa" in out
 
 
+def test_nodes_shows_one_with_its_gpus(world: World) -> None:
+    gpu = {"uuid": "G", "node_id": "node-1", "index": 0, "model": "H100", "memory_bytes": 80 << 30, "state": "AVAILABLE", "holders": []}
+    node = {"id": "node-1", "state": "healthy", "gpus_total": 1, "gpus_free": 1, "job_ids": [], "gpu_model": "H100", "gpus": [gpu]}
+    world.routes["GET /v1/nodes/node-1"] = node
+    world.routes["GET /v1/nodes/node-9"] = Problem(404, "no node 'node-9' has registered")
+    code, out, _ = world.run("nodes", "node-1", "--no-headers")
+    first, _, second = out.splitlines()
+    assert (code, first.split()[:4], second.split()[:3]) == (0, ["node-1", "healthy", "1", "1"], ["node-1", "0", "H100"])
+    assert json.loads(world.run("nodes", "node-1", "-o", "json")[1]) == node
+    assert world.run("nodes", "node-9") == (1, "", "muster: no node 'node-9' has registered\n")
+
+
 def test_node_dead_says_so_and_passes_a_refusal_on(world: World) -> None:
     world.routes["POST /v1/nodes/node-1/dead"] = {"id": "node-1", "state": "unreachable"}
     world.routes["POST /v1/nodes/node-2/dead"] = Problem(409, "node node-2 is healthy")

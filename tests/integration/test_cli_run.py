@@ -334,3 +334,25 @@ def test_a_noticeable_wait_is_explained_once_in_one_line(world: World) -> None:
 def test_a_refused_job_is_one_line_and_exit_code_1(world: World) -> None:
     world.routes["POST /v1/jobs"] = Problem(422, "gpus: 99 is out of bounds: give 1 to 64")
     assert world.run("run", "-g", "99", "true") == (1, "", "muster: gpus: 99 is out of bounds: give 1 to 64\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_although_the_gateway_is_gone(world: World, number: signal.Signals) -> None:
+    gone = threading.Event()
+
+    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
+        yield state("running")
+        yield output("stdout", 0, b"here\n")
+        gone.wait(PATIENCE_S)
+        raise Break
+
+    FakeJob(world, attach)
+    process = world.start("run", "--", "sleep", "9")
+    assert process.stdout is not None and process.stdout.readline() == b"here\n"
+    world.server.shutdown()
+    world.server.socket.close()
+    gone.set()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 128 + number
+    assert f"muster: left job {JOB} as it is, it may still run: no gateway answers at" in err.decode()

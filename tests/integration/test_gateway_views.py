@@ -15,6 +15,7 @@ from libs.common.log_memory import MemoryStream
 from libs.common.model import GpuId, NodeId
 from libs.common.snapshot_store import MemorySnapshots
 from services.api_gateway.auth import hash_key
+from services.api_gateway.http import events
 from services.api_gateway.views import snapshots
 from tests.integration.gateway_world import World, gateway_world
 
@@ -65,8 +66,8 @@ async def test_the_cluster_is_counted(world: World) -> None:
 async def test_events_are_in_order_and_filtered(world: World) -> None:
     job_id = await world.run_to("completed")
     other = await world.run_to("queued")
-    events = (await world.ask("GET", "/v1/events"))["events"]
-    assert [event["seq"] for event in events] == sorted(event["seq"] for event in events)
+    found = (await world.ask("GET", "/v1/events"))["events"]
+    assert [event["seq"] for event in found] == sorted(event["seq"] for event in found)
     for query, kinds in {
         f"job={other}": ["job.submitted", "job.admitted", "job.queued"],
         "node=n1": ["node.registered", "job.placed", "job.started", "job.finished", "job.released"],
@@ -77,6 +78,19 @@ async def test_events_are_in_order_and_filtered(world: World) -> None:
     }.items():
         assert [event["kind"] for event in (await world.ask("GET", f"/v1/events?{query}"))["events"]] == kinds, query
     await world.ask("GET", "/v1/events?kind=jib", 422)
+
+
+async def test_the_last_facts_are_counted_as_they_are_shown(world: World) -> None:
+    """However many access records and facts of others came since."""
+    await world.run_to("completed")
+    for _ in range(events.LAST_SLICE + 5):
+        fact = f.AccessRecorded(entries=b"", count=0)
+        await world.writers.write(subjects.gateway("b"), fact)
+    await world.settle()
+    shown = (await world.ask("GET", "/v1/events?last=3"))["events"]
+    assert [event["kind"] for event in shown] == ["job.finished", "job.released", "job.closed"]
+    everything = await world.ask("GET", "/v1/events?limit=1000")
+    assert await world.ask("GET", "/v1/events?last=1000&limit=1000") == everything
 
 
 async def test_pages_of_events_join(world: World) -> None:

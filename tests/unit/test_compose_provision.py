@@ -10,7 +10,7 @@ import yaml
 
 from libs.common.errors import Refused
 from libs.compose import containers as c
-from libs.compose.provision import provision
+from libs.compose.provision import provision, reset_key
 from libs.embedded import identity
 from tests.tidy import ROOT
 
@@ -42,6 +42,30 @@ def test_a_second_run_makes_nothing_new(root: Path) -> None:
     before = contents(root)
     assert not provision(root)
     assert contents(root) == before
+
+
+def accepted(root: Path) -> list[str]:
+    """What both gateways take."""
+    found = {(root / name / c.IDENTITY / c.API_KEYS).read_text() for name in ("gateway-a", "gateway-b")}
+    assert len(found) == 1
+    return found.pop().split()
+
+
+def profile_key(root: Path) -> str:
+    return str(json.loads((root / c.CLI / "profile.json").read_text())["key"])
+
+
+def test_a_reset_key_is_taken_by_the_gateways_beside_the_old_one(root: Path) -> None:
+    old = profile_key(root)
+    reset_key(root, only=False)
+    assert profile_key(root) != old
+    assert accepted(root) == [identity.digest(old), identity.digest(profile_key(root))]
+    assert not provision(root) and accepted(root)[1] == identity.digest(profile_key(root))
+
+
+def test_a_reset_key_alone_makes_the_old_one_void(root: Path) -> None:
+    reset_key(root, only=True)
+    assert accepted(root) == [identity.digest(profile_key(root))]
 
 
 def test_no_two_clusters_share_a_secret(root: Path, tmp_path: Path) -> None:

@@ -1,28 +1,11 @@
 """`muster gpus`."""
 
-from typing import Final
-
 import click
 
-from libs.cli.gateway import Json, ask_all
-from libs.cli.output import listed, print_table, print_value
+from libs.cli.gateway import ask_all
+from libs.cli.gpus import print_gpus
+from libs.cli.output import listed, print_value
 from libs.cli.profile import read_profile
-from libs.cli.table import Column, natural, state_colour
-
-GIB: Final = 1 << 30
-WHOLE: Final = 100
-
-COLUMNS: Final = (
-    Column("NODE"),
-    Column("GPU", right=True),
-    Column("MODEL", flexible=True),
-    Column("MEMORY", right=True),
-    Column("STATE", colour_of=state_colour),
-    Column("HELD", right=True),
-    Column("JOBS", flexible=True),
-    Column("REASON", flexible=True),
-)
-WIDE_COLUMNS: Final = (*COLUMNS, Column("HEALTH", colour_of=state_colour), Column("VENDOR"), Column("UUID"), Column("DETAIL"))
 
 
 @click.command(short_help="List GPUs and who holds them.")
@@ -36,33 +19,5 @@ def command(node: str | None, form: str, no_headers: bool) -> None:
     muster gpus --node node-3 -o wide
     """
     gpus = ask_all(read_profile(), "/v1/gpus", "gpus", {"node": node})
-    if print_value(gpus, form):
-        return
-    wide = form == "wide"
-    print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(gpu, wide) for gpu in sorted(gpus, key=_place)], not no_headers, wide)
-
-
-def _place(gpu: Json) -> tuple[list[tuple[int, str]], int]:
-    return natural(str(gpu["node_id"])), int(gpu["index"])
-
-
-def _row(gpu: Json, wide: bool) -> list[str]:
-    held = int(gpu.get("held_share") or 0)
-    cells = [
-        str(gpu.get("node_id")),
-        str(gpu.get("index")),
-        str(gpu.get("model") or "-"),
-        f"{int(gpu.get('memory_bytes') or 0) / GIB:.0f} GiB",
-        str(gpu.get("state") or "-").lower(),
-        f"{held}%" if held else "-",
-        ", ".join(_holder(holder) for holder in gpu.get("holders") or ()) or "-",
-        str(gpu.get("reason") or ""),
-    ]
-    more = [str(gpu.get("health") or "-"), str(gpu.get("vendor") or "-"), str(gpu.get("uuid")), str(gpu.get("detail") or "")]
-    return cells + more if wide else cells
-
-
-def _holder(holder: Json) -> str:
-    """`j4f2a91c0kq`, `j4f2a91c0kq 25%` for a part."""
-    job_id, share = str(holder["job_id"]), int(holder.get("share") or WHOLE)
-    return job_id + ("" if share == WHOLE else f" {share}%")
+    if not print_value(gpus, form):
+        print_gpus(gpus, form == "wide", no_headers)

@@ -32,13 +32,17 @@ Wanted = dict[str, object]
 @click.option("-k", "--kind", metavar="KIND", help="Only of this kind (job.placed, node.lost, gpu.faulted ...).")
 @click.option("--since", metavar="WHEN", help="From then on: 10m, 2d, or an RFC 3339 instant.")
 @click.option("--until", metavar="WHEN", help="Up to then.")
-@click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="The last N (default 1000; with -f 10, then what comes).")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1), metavar="N", help="The last N that are shown (default 1000; with -f 10, then what comes)."
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is recorded from now on.")
 @click.option("--access", is_flag=True, help="Who asked for what, and whether they might, instead of the facts (operators).")
 @click.option("--denied", is_flag=True, help="With --access: only what was not allowed.")
 @listed
 def command(limit: int | None, follow: bool, form: str, no_headers: bool, access: bool, denied: bool, **wanted: str | None) -> None:
     """Print the log of facts.
+
+    Access records are shown only with --access, and as facts with --kind access.recorded.
 
     \b
     muster log --job train

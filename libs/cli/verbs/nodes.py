@@ -1,14 +1,16 @@
 """`muster nodes`."""
 
 from typing import Final
+from urllib.parse import quote
 
 import click
 
 from libs.cli.durations import age
-from libs.cli.gateway import Json, ask_all
+from libs.cli.gateway import Json, ask, ask_all
+from libs.cli.gpus import print_gpus
 from libs.cli.jobs import utc_now
 from libs.cli.output import listed, print_table, print_value
-from libs.cli.profile import read_profile
+from libs.cli.profile import Profile, read_profile
 from libs.cli.table import Column, natural, state_colour
 
 COLUMNS: Final = (
@@ -25,26 +27,37 @@ COLUMNS: Final = (
 WIDE_COLUMNS: Final = (*COLUMNS, Column("INCARNATION", right=True), Column("VERSION"), Column("SIMULATED"))
 
 
-@click.command(short_help="List nodes.")
+@click.command(short_help="List nodes, or show one with its GPUs.")
+@click.argument("name", required=False, metavar="[NODE]")
 @listed
-def command(form: str, no_headers: bool) -> None:
-    """List nodes.
+def command(name: str | None, form: str, no_headers: bool) -> None:
+    """List nodes, or show one with its GPUs.
 
     \b
     muster nodes
+    muster nodes node-3
     muster nodes -o json | jq -r '.[] | select(.state != "healthy") | .id'
     """
-    nodes = ask_all(read_profile(), "/v1/nodes", "nodes")
-    if print_value(nodes, form):
+    profile = read_profile()
+    if name is not None:
+        _show(profile, name, form, no_headers)
         return
-    wide = form == "wide"
-    nodes.sort(key=lambda node: natural(node["id"]))
-    print_table(
-        WIDE_COLUMNS if wide else COLUMNS,
-        [_row(node, wide) for node in nodes],
-        not no_headers,
-        wide,
-    )
+    nodes = ask_all(profile, "/v1/nodes", "nodes")
+    if not print_value(nodes, form):
+        _print(sorted(nodes, key=lambda node: natural(node["id"])), form == "wide", no_headers)
+
+
+def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
+    node = ask(profile, "GET", f"/v1/nodes/{quote(name, safe='')}")
+    if print_value(node, form):
+        return
+    _print([node], form == "wide", no_headers)
+    print()
+    print_gpus(node["gpus"], form == "wide", no_headers)
+
+
+def _print(nodes: list[Json], wide: bool, no_headers: bool) -> None:
+    print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(node, wide) for node in nodes], not no_headers, wide)
 
 
 def _row(node: Json, wide: bool) -> list[str]:

@@ -27,6 +27,9 @@ from services.api_gateway.views.past import fold_to, state_lines
 # One call looks at this many commits at most; `next` goes on from there.
 SCAN_MAX: Final = 20_000
 EVENTS_MAX: Final = 1_000
+# For the last facts at most so many commits are looked at, so many at a time: most commits may be access records, which are not shown.
+LAST_SCAN_MAX: Final = 100_000
+LAST_SLICE: Final = 1_000
 
 # Facts that every tenant may read: of machines and of the cluster's clockwork.
 OF_ALL: Final = (f.TermBegan, f.ClusterConfigured, f.LeaseExtended, f.NodeLost, f.NodeReturned, f.GpuFaulted, f.GpuRecovered)
@@ -39,8 +42,8 @@ _past = asyncio.Semaphore(1)
 
 
 class EventsQuery(Query, frozen=True):
-    """`last` begins that many commits before the end; `kind` may be several, or end in `.` for all of a family. Access records are shown
-    only where they are asked for by kind.
+    """`last` begins so that at least that many of the facts asked for follow; `kind` may be several, or end in `.` for all of a family.
+    Access records are shown only where they are asked for by kind.
     """
 
     job: str = ""
@@ -68,7 +71,7 @@ async def events(request: Request) -> Response:
     principal = principal_of(request)
     job_id = (await gateway.job_seqs(query.job, principal))[0] if query.job else ""
     wanted = _Wanted(gateway, query, principal, job_id)
-    after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
+    after = max(query.after, await _before_last(gateway, wanted, query.last))
     if "text/event-stream" in request.headers.get("accept", ""):
         resumed = last_event_id(request)
         begin = after if resumed is None and (query.after or query.last) else gateway.cluster.seq if resumed is None else resumed
@@ -78,6 +81,22 @@ async def events(request: Request) -> Response:
     upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
     rows, cursor = await _page(gateway, wanted, after, upto, query.limit)
     return answer({"events": rows, "next": cursor, "more": cursor < gateway.cluster.seq, "seq": gateway.cluster.seq})
+
+
+async def _before_last(gateway: Gateway, wanted: "_Wanted", count: int) -> int:
+    """The commit behind which the last `count` facts are that are shown; 0 for none asked for."""
+    before, left = gateway.cluster.seq, count
+    oldest = max(0, before - LAST_SCAN_MAX)
+    while left > 0 and before > oldest:
+        after = max(oldest, before - LAST_SLICE)
+        async with aclosing(gateway.entries.scan(after, before)) as slices:
+            shown = [(entry.seq, len(wanted.rows(entry))) async for piece in slices for entry in piece]
+        for seq, rows in reversed(shown):
+            left -= rows
+            if left <= 0:
+                return seq - 1
+        before = after
+    return before if count > 0 else 0
 
 
 async def _page(gateway: Gateway, wanted: "_Wanted", after: int, upto: int, limit: int) -> tuple[list[dict[str, object]], int]:
