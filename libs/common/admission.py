@@ -1,4 +1,4 @@
-"""What the gateway tells whoever runs the NATS servers: which nodes that joined may connect, by which public keys. Pure.
+"""Which nodes of other machines the NATS servers accept, by which public keys, as whoever runs a server asks a gateway. Pure.
 
 Also the form of an invitation, as the gateway writes it and a joining machine reads it: node, fingerprint of the authority, secret.
 """
@@ -16,10 +16,27 @@ _TOKEN: Final = re.compile(r"^msj\.([a-z0-9-]{1,63})\.([0-9a-f]{64})\.([A-Za-z0-
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """gateway -> launcher. `nodes`: joined nodes with their public nkeys; `removed`: names that may connect no more, by whatever key."""
+    """`nodes`: joined nodes with their public nkeys; `removed`: names that may connect no more, by whatever key."""
 
     nodes: dict[str, str] = {}
     removed: tuple[str, ...] = ()
+
+
+class AdmittedAsk(msgspec.Struct, frozen=True):
+    """keeper -> gateways. `server` accepts what the log said at `seq`; 0 is nothing yet."""
+
+    server: str
+    seq: int = 0
+
+
+class AdmittedAnswer(msgspec.Struct, frozen=True):
+    """`admitted` as of `seq`; None when nothing has changed since the asker's. What was removed since may connect for `farewell_ms` yet,
+    in which it hears why it ends.
+    """
+
+    seq: int
+    admitted: Admitted | None = None
+    farewell_ms: int = 0
 
 
 class Invitation(NamedTuple):

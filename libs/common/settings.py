@@ -37,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_port: int = 8080
     gateway_tls_host: str = ""
     gateway_tls_port: int = 8443
+    join_url: str = ""
+    join_nats: str = ""
     tls_ca_file: str = ""
     tls_cert_file: str = ""
     tls_key_file: str = ""
@@ -142,6 +144,8 @@ HELP = {
     "gateway_port": "port that the gateway listens on",
     "gateway_tls_host": "address on which the gateway also listens with TLS, and where other machines join; empty: it does not",
     "gateway_tls_port": "port of that",
+    "join_url": "where other machines reach that port, when they see it elsewhere: https://ADDRESS:PORT",
+    "join_nats": "where other machines reach the NATS servers; empty: as this process does",
     "tls_ca_file": "certificate of the gateway's own authority: what a joining machine pins",
     "tls_cert_file": "the gateway's certificate",
     "tls_key_file": "its private key (mode 0600)",

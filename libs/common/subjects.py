@@ -64,7 +64,7 @@ QUOTA_ASK: Final = "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position; 
 AUDIT_ASK: Final = "ask.audit"  # ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head
 SECRETS_ASK: Final = "ask.secrets"  # ask.secrets.<node>: agent -> gateway: what a job that is about to start names
 ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
-HOST_ASK: Final = "ask.host"  # ask.host.admit: gateway -> the servers' launcher: which nodes may connect, by which keys
+ADMITTED: Final = "ask.gateway.admitted"  # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
 SECRET_BUCKET: Final = "SECRETS"  # tenants' secrets, sealed
@@ -111,7 +111,3 @@ def ask_quota(verb: str) -> str:
 
 def ask_audit(verb: str) -> str:
     return f"{AUDIT_ASK}.{verb}"
-
-
-def ask_host(verb: str) -> str:
-    return f"{HOST_ASK}.{verb}"

@@ -1,5 +1,5 @@
 """`python -m libs.compose init [ROOT]`: fill the containers' volumes under ROOT; `... key`: print the administrator's API key;
-`... reset-key [--only] [ROOT]`: make a new one, for one that was lost.
+`... reset-key [--only] [ROOT]`: make a new one, for one that was lost; `... server [STATE]`: run this container's nats-server.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Final
 
 from libs.cli.profile import profile_path
 from libs.common.errors import MusterError, Refused
+from libs.compose import server
 from libs.compose.provision import provision, reset_key
 
 VOLUMES: Final = "/volumes"
@@ -38,7 +39,7 @@ def reset(*arguments: str) -> None:
     print("it is shown by: docker compose run --rm key")
 
 
-VERBS: Final[dict[str, Callable[..., None]]] = {"init": init, "key": key, "reset-key": reset}
+VERBS: Final[dict[str, Callable[..., None]]] = {"init": init, "key": key, "reset-key": reset, "server": server.main}
 
 
 def main(arguments: list[str]) -> int:

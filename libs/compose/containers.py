@@ -34,6 +34,8 @@ PGPASS: Final = "pgpass"
 VAULT_KEY: Final = "vault.key"
 # Who signs the heads of the audit's chain.
 HEADS: Final = "audit-heads"
+# What the gateways show to machines that join: one name, whichever of them answers.
+GATEWAY: Final = "gateway"
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -46,13 +48,13 @@ class Given(msgspec.Struct, frozen=True):
 
 def given() -> list[Given]:
     """Every container that is given something, by name."""
-    found = [Given(name, _served(name)) for name in SERVERS]
+    found = [Given(name, _served(name) | {"nkey.seed": _seed(permissions.KEEPER)}) for name in SERVERS]
     found.append(Given(POSTGRES, _served(POSTGRES) | {PASSWORD: PASSWORD}, POSTGRES_UID))
     found += [Given(f"scheduler-{which}", _client("scheduler")) for which in "ab"]
     found.append(Given("quota", _client("quota")))
     own = {"trimmer.seed": _seed(permissions.TRIMMER), "heads.seed": _seed(HEADS), PGPASS: PGPASS}
     found.append(Given("audit", _client(permissions.AUDIT) | own))
-    outside = {API_KEYS: f"keys/{API_KEYS}", VAULT_KEY: f"keys/{VAULT_KEY}"}
+    outside = _served(GATEWAY) | {API_KEYS: f"keys/{API_KEYS}", VAULT_KEY: f"keys/{VAULT_KEY}"}
     found += [Given(name, _client(name) | outside) for name in map(permissions.gateway_name, FLEET.gateways)]
     found += [Given(node_id, _client(permissions.node_name(node_id))) for node_id in FLEET.nodes]
     return found

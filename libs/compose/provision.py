@@ -9,13 +9,15 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from libs.common.errors import Refused
 from libs.common.log_jetstream import TLS_NAME
 from libs.common.settings import Settings
-from libs.compose import certificates
 from libs.compose import containers as c
 from libs.compose.containers import Given
-from libs.embedded import identity, nats_config, permissions
+from libs.compose.server import TOLD, Told
+from libs.embedded import certificates, identity, nats_config, permissions
 
 PASSWORD_BYTES: Final = 32
 ROUTES: Final = "routes.password"
@@ -31,7 +33,8 @@ def provision(root: Path) -> bool:
         for each in c.given():
             _give(root, folder, each)
         for name in c.SERVERS:
-            _put(root / name / "nats.conf", _server_file(name, (folder / ROUTES).read_text().strip(), public_keys), c.MUSTER_UID)
+            told = Told(_server(name, (folder / ROUTES).read_text().strip()), public_keys)
+            _put(root / name / c.IDENTITY / TOLD, msgspec.json.encode(told).decode(), c.MUSTER_UID)
         profile = {"gateway": c.GATEWAY_URL, "key": (folder / ADMIN).read_text().strip()}
         _put(root / c.CLI / "profile.json", json.dumps(profile), c.MUSTER_UID)
     except OSError as error:
@@ -54,7 +57,7 @@ def _secrets(folder: Path) -> dict[str, str]:
     identity.vault_key_file(keys)
     name = c.AUTHORITY_FILE.removesuffix(".pem")
     certificates.authority(folder, name)
-    for host in (*c.SERVERS, c.POSTGRES):
+    for host in (*c.SERVERS, c.POSTGRES, c.GATEWAY):
         certificates.server(folder, host, name, [host, TLS_NAME])
     _password(folder / ROUTES)
     password = _password(folder / c.PASSWORD)
@@ -70,10 +73,10 @@ def _password(path: Path) -> str:
     return path.read_text().strip()
 
 
-def _server_file(name: str, password: str, public_keys: dict[str, str]) -> str:
-    """One nats-server's configuration: the embedded one, but for its addresses and TLS on both of its ports."""
+def _server(name: str, password: str) -> nats_config.Server:
+    """One nats-server: as the embedded one, but for its addresses and TLS on both of its ports."""
     folder = f"{c.STATE}/{c.IDENTITY}"
-    server = nats_config.Server(
+    return nats_config.Server(
         name=name,
         port=c.CLIENT_PORT,
         store=f"{c.STATE}/jetstream",
@@ -86,7 +89,6 @@ def _server_file(name: str, password: str, public_keys: dict[str, str]) -> str:
         authority=f"{folder}/{c.AUTHORITY_FILE}",
         monitor_port=c.MONITOR_PORT,
     )
-    return nats_config.render(server, c.FLEET, public_keys)
 
 
 def _give(root: Path, authority: Path, given: Given) -> None:

@@ -18,7 +18,7 @@ SUBJECT_OF: Final = {
 BESIDE: Final = {
     "HEARTBEAT": (s.heartbeat("NODE"), "agent -> scheduler", "a sign of life, answered by a lease and a digest"),
     "DESIRED": (s.desired("NODE"), "agent -> scheduler", "answered by all that the node should account for"),
-    "HOST_ASK": (s.ask_host("admit"), "gateway -> the servers' launcher", "which nodes of other machines may connect, by which keys"),
+    "ADMITTED": (s.ADMITTED, "a NATS server's keeper -> gateways", "which nodes of other machines may connect, by which keys"),
     "ROSTER": (s.roster("NODE"), "agent -> scheduler", "answered by every registered node, for agents that no scheduler answers"),
     "ORDERS": (s.orders("NODE"), "scheduler -> agent", "the node's part of a commit that the log has acknowledged"),
     "NODE_ASK": (s.ask_node("NODE", "VERB"), "gateway -> agent", "a job's output and input"),

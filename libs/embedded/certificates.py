@@ -1,64 +1,106 @@
-"""The cluster's own authority and the certificate of its servers, made at the first start that listens to other machines.
+"""An authority for one cluster, and the certificates that it gives to servers by name. Files are made once and kept.
 
-The authority signs nothing but the servers of this cluster, so the one name in the certificate says all: who holds the authority's
-certificate needs no address to be right. Machines that join pin the authority by its fingerprint; they themselves have nkeys.
+Elliptic keys (P-256). The authority signs nothing but the servers of this cluster, so the one name that all of them show (TLS_NAME)
+says all, and its key never leaves its own folder. Machines that join pin the authority by its fingerprint; they themselves have
+nkeys. Everything lasts ten years: there is no renewal. Test: tests/unit/test_certificates.py.
 """
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from libs.common.log_jetstream import TLS_NAME
 from libs.embedded.identity import write_private
 
-VALID_DAYS: Final = 3_650
+# What a cluster of one machine has: its authority and the certificate of its servers.
+AUTHORITY: Final = "ca"
+SERVER: Final = "server"
+DAYS: Final = 3_650
+# A clock that is a little behind must not refuse a new certificate.
+BACKDATED: Final = datetime.timedelta(hours=1)
 
 
-def ca_file(keys: Path) -> Path:
-    return keys / "ca.pem"
+def certificate_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.pem"
 
 
-def cert_file(keys: Path) -> Path:
-    return keys / "server.pem"
-
-
-def key_file(keys: Path) -> Path:
-    return keys / "server.key"
+def key_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.key"
 
 
 def ensure(keys: Path) -> None:
-    """Made once and kept: another authority would lock out every machine that joined. Its own key is not kept: it signs once."""
-    if ca_file(keys).exists() and cert_file(keys).exists() and key_file(keys).exists():
+    """Of a cluster of one machine; another authority would lock out every machine that joined."""
+    if not key_file(keys, SERVER).exists():
+        authority(keys, AUTHORITY)
+        server(keys, SERVER, AUTHORITY, [TLS_NAME])
+
+
+def authority(folder: Path, name: str) -> None:
+    """The cluster's own authority: it may sign servers, and no other authority."""
+    if key_file(folder, name).exists():
         return
-    authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    subject = _name(f"{TLS_NAME} authority")
-    ca = _certificate(subject, subject, authority.public_key(), authority, x509.BasicConstraints(ca=True, path_length=0))
-    names = x509.SubjectAlternativeName([x509.DNSName(TLS_NAME)])
-    own = _certificate(_name(TLS_NAME), subject, server.public_key(), authority, names)
-    private = server.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    write_private(key_file(keys), private.decode())
-    write_private(cert_file(keys), own.public_bytes(serialization.Encoding.PEM).decode())
-    write_private(ca_file(keys), ca.public_bytes(serialization.Encoding.PEM).decode())
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name("Muster cluster authority")
+    builder = _begun(subject, subject, key.public_key())
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs=True), critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    _keep(folder, name, builder.sign(key, hashes.SHA256()), key)
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def server(folder: Path, name: str, of: str, hosts: Sequence[str]) -> None:
+    """A certificate for a server that is reached as any of `hosts`, and as a client of its peers, signed by the authority `of`."""
+    if key_file(folder, name).exists():
+        return
+    issuer = x509.load_pem_x509_certificate(certificate_file(folder, of).read_bytes())
+    signer = serialization.load_pem_private_key(key_file(folder, of).read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _begun(_name(name), issuer.subject, key.public_key())
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_usage(signs=False), critical=True)
+    uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = builder.add_extension(identifier, critical=False)
+    _keep(folder, name, builder.sign(signer, hashes.SHA256()), key)
 
 
-def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public: ec.EllipticCurvePublicKey,
-    signer: ec.EllipticCurvePrivateKey,
-    extension: x509.ExtensionType,
-) -> x509.Certificate:
+def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
-    builder = builder.not_valid_after(now + datetime.timedelta(days=VALID_DAYS)).add_extension(extension, critical=False)
-    return builder.sign(signer, hashes.SHA256())
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - BACKDATED).not_valid_after(now + datetime.timedelta(days=DAYS))
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _keep(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    """The key last: a run that is cut short between them begins anew."""
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    write_private(certificate_file(folder, name), certificate.public_bytes(pem).decode())
+    write_private(key_file(folder, name), private.decode())

@@ -18,9 +18,9 @@ from libs.common import configuration
 from libs.common.errors import Refused, Unavailable
 from libs.doctor import disk
 from libs.embedded import (
-    admitted_nodes,
     certificates,
     identity,
+    keeper,
     launcher,
     living,
     local_gpus,
@@ -150,7 +150,7 @@ def _files(state: Path, found: Shape) -> Path:
         key = identity.api_key(state / "keys", profile.known_key())
         if found.listen:
             certificates.ensure(state / "keys")
-        config = admitted_nodes.configure(state, found, admitted_nodes.load(state))
+        config = plan.configure(state, found, keeper.load(state))
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
         profile.write(state, found, key)
     except OSError as error:

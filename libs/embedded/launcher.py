@@ -10,18 +10,16 @@ import shutil
 import signal
 import ssl
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from libs.common import configuration, log_jetstream, subjects
-from libs.common.admission import Admitted
-from libs.common.bus_nats import NatsBus
+from libs.common import configuration, log_jetstream
 from libs.common.errors import MusterError, Unavailable
-from libs.embedded import admitted_nodes, certificates, disk_watch, identity, nats_config, permissions, plan, runfile, servers
+from libs.embedded import certificates, disk_watch, identity, nats_config, permissions, plan, runfile, servers
 from libs.embedded.disk_watch import DiskWatch
+from libs.embedded.keeper import Keeper
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
 from libs.embedded.shape import Shape
 
@@ -29,6 +27,7 @@ LOG_S: Final = 10.0
 READY_POLL_S: Final = 0.1
 READY_ASK_S: Final = 1.0
 SCHEDULER_STOP_S: Final = 5.0
+KEEPER_STOP_S: Final = 2.0
 KILLED: Final = 130
 
 
@@ -51,8 +50,8 @@ class Launcher:
         self.settings = configuration.read()
         self.children: dict[str, Child] = {}
         self.tasks: list[asyncio.Task[None]] = []
+        self.keeping: asyncio.Task[None] | None = None
         self.stop = asyncio.Event()
-        self.close: Callable[[], Awaitable[None]] | None = None
         self.killed = False
         self.ready = False
 
@@ -88,6 +87,8 @@ class Launcher:
         await self._wait_log()
         self.say("the log is up; starting the services")
         self._keep([*others, *plan.agents(self.state, self.shape)])
+        self.keeping = asyncio.create_task(self._keep_server(), name=permissions.KEEPER)
+        self.keeping.add_done_callback(self._ended)
         if await self._wait_ready():
             self._announce()
         else:
@@ -125,8 +126,7 @@ class Launcher:
 
     async def _wait_log(self) -> None:
         """Until the scheduler has made the stream; bounded, for the others wait too, only less quietly."""
-        seed = identity.seed_file(self.state / "keys", permissions.OPERATOR).read_bytes().strip()
-        client = await log_jetstream.connect([self.shape.nats], permissions.OPERATOR, seed, self._ca_file())
+        client = await log_jetstream.connect([self.shape.nats], permissions.OPERATOR, self._seed(permissions.OPERATOR), self._ca_file())
         log = log_jetstream.JetStreamLog(client)
         try:
             async with asyncio.timeout(LOG_S):
@@ -134,25 +134,23 @@ class Launcher:
                     await asyncio.sleep(READY_POLL_S)
         except TimeoutError:
             self.say(f"the scheduler has not made the log within {LOG_S:.0f} s; going on")
-        await NatsBus(client).subscribe(subjects.ask_host("admit"), self._on_admit)
-        self.close = client.close
+        await client.close()
+
+    def _seed(self, name: str) -> bytes:
+        return identity.seed_file(self.state / "keys", name).read_bytes().strip()
 
     def _ca_file(self) -> str:
-        return str(certificates.ca_file(self.state / "keys")) if self.shape.listen else ""
+        return str(certificates.certificate_file(self.state / "keys", certificates.AUTHORITY)) if self.shape.listen else ""
 
     def _wait_server(self) -> None:
         tls = ssl.create_default_context(cafile=self._ca_file()) if self.shape.listen else None
         servers.wait_ready(self.shape.nats_port, plan.SERVER, host=self.shape.listen or nats_config.LOOPBACK, tls=tls)
 
-    async def _on_admit(self, subject: str, data: bytes) -> bytes:
-        """The gateway says who may connect, as of the log: the server's file, and then the server."""
-        wanted = msgspec.msgpack.decode(data, type=Admitted)
-        if wanted != admitted_nodes.load(self.state):
-            admitted_nodes.configure(self.state, self.shape, wanted)
-            await admitted_nodes.reload(self.children[plan.SERVER].signal)
-            admitted_nodes.save(self.state, wanted)
-            self.say(f"nodes of other machines: {', '.join(wanted.nodes) or 'none'}")
-        return b"ok"
+    async def _keep_server(self) -> None:
+        """It accepts those nodes of other machines that the log says."""
+        configure = partial(plan.configure, self.state, self.shape)
+        keeper = Keeper(plan.SERVER, self.state, configure, self.children[plan.SERVER].signal, self.say)
+        await keeper.run(self.shape.nats, self._seed(permissions.KEEPER), self._ca_file())
 
     async def _wait_ready(self) -> bool:
         clock = asyncio.get_running_loop().time
@@ -201,11 +199,14 @@ class Launcher:
         order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, stop_s), ([plan.GATEWAY], stop_s)]
         order += [([plan.QUOTA, permissions.AUDIT], stop_s), ([plan.SERVER], stop_s)]
         self.say("stopping (Ctrl-C again kills at once)")
-        if self.close is not None:
-            await self.close()
+        if self.keeping is not None:
+            self.keeping.cancel()
+            await asyncio.wait((self.keeping,), timeout=KEEPER_STOP_S)
         for names, grace_s in order:
             await asyncio.gather(*(self.children[name].end(grace_s) for name in names if name in self.children))
         await asyncio.gather(*self.tasks)
+        if self.keeping is not None and not self.keeping.cancelled():
+            self.keeping.result()
         runfile.remove(self.state)
         self._farewell()
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.admission import Admitted
 from libs.common.bus import MESSAGE_BYTES_MAX
 from libs.embedded import permissions
 from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
@@ -48,6 +49,14 @@ class Server(msgspec.Struct, frozen=True):
     key: str = ""
     authority: str = ""
     monitor_port: int = 0
+
+
+def config(server: Server, fleet: Fleet, public_keys: Mapping[str, str], found: Admitted) -> str:
+    """The text of the server's file: the processes of `fleet`, with these nodes beside them and without those that were removed."""
+    nodes = tuple(node_id for node_id in fleet.nodes if node_id not in found.removed)
+    joined = {node_id: key for node_id, key in found.nodes.items() if node_id not in nodes}
+    keys = {**public_keys, **{permissions.node_name(node_id): key for node_id, key in joined.items()}}
+    return render(server, msgspec.structs.replace(fleet, nodes=nodes, joined=tuple(joined)), keys)
 
 
 def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:

@@ -18,6 +18,8 @@ from libs.common import subjects as s
 
 CORE_ACCOUNT: Final = "CORE"
 OPERATOR: Final = "operator"
+# Whoever runs a NATS server: asks which nodes of other machines it is to accept, and nothing else.
+KEEPER: Final = "keeper"
 AUDIT: Final = "audit"
 # The archive's check, a second connection with audit's key.
 AUDIT_VERIFY: Final = "audit-verify"
@@ -79,7 +81,16 @@ def node_name(node_id: str) -> str:
 
 def names(fleet: Fleet) -> tuple[str, ...]:
     """Every process that has an nkey: the names of connections, inboxes and seed files."""
-    return (s.SCHEDULER_KIND, s.QUOTA_KIND, AUDIT, TRIMMER, OPERATOR, *map(gateway_name, fleet.gateways), *map(node_name, fleet.nodes))
+    return (
+        s.SCHEDULER_KIND,
+        s.QUOTA_KIND,
+        AUDIT,
+        TRIMMER,
+        OPERATOR,
+        KEEPER,
+        *map(gateway_name, fleet.gateways),
+        *map(node_name, fleet.nodes),
+    )
 
 
 def core(fleet: Fleet) -> dict[str, Allowed]:
@@ -89,7 +100,8 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
         s.QUOTA_KIND: _quota(fleet),
         AUDIT: _audit(fleet),
         TRIMMER: _trimmer(),
-        OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask(), *_to_gateways(fleet)), (*_inbox(OPERATOR), s.ALIVE, s.ask_host(">"))),
+        OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
+        KEEPER: Allowed((s.ADMITTED,), _inbox(KEEPER)),
     }
     found |= {gateway_name(instance): _gateway(instance, fleet) for instance in fleet.gateways}
     if not fleet.isolated:
@@ -172,21 +184,17 @@ def _trimmer() -> Allowed:
 def _gateway(instance: str, fleet: Fleet) -> Allowed:
     """Its own intents, questions, jobs' last output, tenants' secrets, and the snapshots that it makes, in a bucket that it may make."""
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
-    asks = (*_ask(), s.ask_host("admit"), s.ask_quota("reserve"), s.ask_quota("return"))
+    asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
-    answers = (CROSSED_INBOX, *(() if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)))
+    nodes = () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
+    answers = (CROSSED_INBOX, f"{_prefix(KEEPER)}.>", *nodes)
     publish = (s.gateway(instance), *asks, *reads, *secrets, *_save_snapshots(), *answers)
-    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*")))
+    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*"), s.ADMITTED))
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:
     """Who may ask the scheduler and the nodes, other than the nodes themselves."""
     return (OPERATOR, *map(gateway_name, fleet.gateways))
-
-
-def _to_gateways(fleet: Fleet) -> tuple[str, ...]:
-    """The launcher answers them."""
-    return tuple(f"{_prefix(gateway_name(instance))}.>" for instance in fleet.gateways)
 
 
 def _ask() -> tuple[str, ...]:

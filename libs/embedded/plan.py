@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from libs.common import configuration, settings
+from libs.common.admission import Admitted
 from libs.common.settings import Settings
-from libs.embedded import certificates, identity, permissions, servers
+from libs.embedded import certificates, identity, nats_config, permissions, servers
 from libs.embedded.permissions import AUDIT, TRIMMER
 from libs.embedded.processes import Spec
 from libs.embedded.shape import LOCAL_NODE, Shape
@@ -34,6 +35,16 @@ ALONE: Final = {"PYTHONUNBUFFERED": "1", configuration.CONFIG_DIR: "", configura
 
 def logs(state: Path) -> Path:
     return state / "logs"
+
+
+def configure(state: Path, shape: Shape, found: Admitted) -> Path:
+    """The server's file with these nodes beside the launcher's own; its path."""
+    keys = state / "keys"
+    server = nats_config.Server(SERVER, shape.nats_port, str(state / "nats"), shape.log_bytes)
+    if shape.listen:
+        certificate, key = certificates.certificate_file(keys, certificates.SERVER), certificates.key_file(keys, certificates.SERVER)
+        server = msgspec.structs.replace(server, listen=shape.listen, certificate=str(certificate), key=str(key))
+    return servers.write_config(state, server, shape.fleet, found)
 
 
 def server(state: Path, config: Path) -> Spec:
@@ -71,9 +82,9 @@ def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
         return base
     keys = state / "keys"
     files = {
-        "tls_ca_file": str(certificates.ca_file(keys)),
-        "tls_cert_file": str(certificates.cert_file(keys)),
-        "tls_key_file": str(certificates.key_file(keys)),
+        "tls_ca_file": str(certificates.certificate_file(keys, certificates.AUTHORITY)),
+        "tls_cert_file": str(certificates.certificate_file(keys, certificates.SERVER)),
+        "tls_key_file": str(certificates.key_file(keys, certificates.SERVER)),
     }
     return msgspec.structs.replace(base, gateway_tls_host=shape.listen, **files)
 
@@ -93,7 +104,8 @@ def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
     base = msgspec.structs.replace(configuration.read(environ=environ), nats=shape.nats, stream_replicas=1)
     if not shape.listen:
         return base
-    return msgspec.structs.replace(base, nats_ca_file=str(certificates.ca_file(state / "keys")), node_address=shape.listen)
+    authority = certificates.certificate_file(state / "keys", certificates.AUTHORITY)
+    return msgspec.structs.replace(base, nats_ca_file=str(authority), node_address=shape.listen)
 
 
 def _service(state: Path, name: str, key: str, module: str, told: Settings, environ: Mapping[str, str]) -> Spec:

@@ -8,12 +8,12 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from libs.common.admission import Admitted
 from libs.common.errors import Refused, Unavailable
 from libs.common.log_jetstream import TLS_NAME
 from libs.embedded import identity, nats_config, permissions
@@ -25,6 +25,7 @@ READY_S: Final = 20.0
 POLL_S: Final = 0.02
 STOP_S: Final = 10.0
 INFO_BYTES_MAX: Final = 64 << 10
+NOBODY: Final = Admitted()
 
 
 def binary() -> str:
@@ -57,15 +58,11 @@ def port_is_free(host: str, port: int) -> bool:
     return True
 
 
-def write_config(state: Path, server: nats_config.Server, fleet: Fleet, joined: Mapping[str, str] | None = None) -> Path:
-    """The server's file under `state`, with keys (made when missing) under `state`/keys; `joined` are other machines' nodes by their
-    public keys.
-    """
+def write_config(state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY) -> Path:
+    """The server's file under `state`, with keys (made when missing) under `state`/keys; `found` are other machines' nodes."""
     keys = {name: identity.public_key(state / "keys", name) for name in permissions.names(fleet)}
-    keys |= {permissions.node_name(node_id): key for node_id, key in (joined or {}).items()}
-    fleet = msgspec.structs.replace(fleet, joined=tuple(joined or ()))
     path = state / f"{server.name}.conf"
-    identity.write_private(path, nats_config.render(server, fleet, keys))
+    identity.write_private(path, nats_config.config(server, fleet, keys, found))
     return path
 
 

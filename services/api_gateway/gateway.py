@@ -27,7 +27,7 @@ from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.api_gateway import roles
 from services.api_gateway.access import Recorder
-from services.api_gateway.admitting import Admitting
+from services.api_gateway.admission import Admission
 from services.api_gateway.auth import Keys
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
@@ -91,7 +91,7 @@ class Gateway:
         self.pulse = Pulse(bus, clock)
         self.snapshots = Snapshots(store, 0)
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), lambda: self.cluster.seq, settings.log_append_ms / 1_000)
-        self.admitting = Admitting(bus)
+        self.admission = Admission(lambda: self.cluster, bus)
         self.clocks = ClockWatch(clock)
         self.access = Recorder(clock, self.writer.put, full=lambda: self.fill >= FULL_AT)
         self.caught_up = False
@@ -112,13 +112,13 @@ class Gateway:
         try:
             await self.replay()
             await self.secret_answers.listen()
+            await self.admission.listen()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.writer.run(), name="writer")
                 tasks.create_task(self._read(), name="reader")
                 tasks.create_task(self._survey(), name="survey")
                 tasks.create_task(self._take_pulse(), name="pulse")
                 tasks.create_task(self.access.run(), name="access")
-                tasks.create_task(self.admitting.run(self.cluster), name="admitting")
                 self.caught_up = True
         finally:
             await self.upstream.close()

@@ -45,6 +45,7 @@ class ComposeStack:
     def __init__(self) -> None:
         a, b = servers.free_ports(2)
         self.project = f"muster-e2e-{os.getpid()}"
+        self.far = f"{self.project}-far"
         self.environment = {**os.environ, "MUSTER_PORT": str(a), "MUSTER_PORT_B": str(b)}
         self.gateways = {"gateway-a": f"http://127.0.0.1:{a}", "gateway-b": f"http://127.0.0.1:{b}"}
         self.schedulers = {"a": "scheduler-a", "b": "scheduler-b"}
@@ -77,6 +78,16 @@ class ComposeStack:
     def reset_key(self) -> str:
         self.run("run", "--rm", "init", "python", "-m", "libs.compose", "reset-key")
         return self.run("run", "--rm", "key").stdout.strip()
+
+    def join(self, line: str) -> None:
+        """A container that was given nothing, on the cluster's network."""
+        joining = [*line.split()[1:], "--simulated-gpus", "2", "--state", "/tmp/far"]
+        self.run("run", "--detach", "--name", self.far, "--entrypoint", "muster", "--env", "MUSTER_PROFILE=", "cli", *joining)
+
+    def joined_ends(self, within_s: float) -> int:
+        done = subprocess.run(["docker", "wait", self.far], capture_output=True, text=True, timeout=within_s, check=True)
+        subprocess.run(["docker", "rm", self.far], capture_output=True, check=True)
+        return int(done.stdout)
 
     def restart(self) -> None:
         self.run("stop", timeout=UP_S)

@@ -15,6 +15,7 @@ from tests.e2e.stack import PATIENCE_S, Done, until
 from tests.tidy import ROOT
 
 STOP_S: Final = 60.0
+HERE: Final = "127.0.0.1"
 
 
 class ProcessStack:
@@ -23,18 +24,19 @@ class ProcessStack:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "state"
-        (port,) = servers.free_ports(1)
-        self.port = port
-        self.gateways = {"gateway": f"http://127.0.0.1:{port}"}
+        self.port, port_of_join = servers.free_ports(2)
+        self.gateways = {"gateway": f"http://127.0.0.1:{self.port}"}
         self.schedulers = {"a": "scheduler"}
         self.servers: tuple[str, ...] = ()
         self.example = (sys.executable, str(ROOT / "examples" / "model_server.py"))
         self.environment = {**os.environ, "MUSTER_PROFILE": str(folder / "profile.json"), "MUSTER_STOP_LEASE_MS": "20000"}
+        self.environment["MUSTER_GATEWAY_TLS_PORT"] = str(port_of_join)
+        self.agent: subprocess.Popen[bytes] | None = None
         self.launcher = self._start()
         self.key = self._profile_key()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        line = [sys.executable, "-m", "libs.embedded", "up", "--state", str(self.state), "--port", str(self.port)]
+        line = [sys.executable, "-m", "libs.embedded", "up", "--state", str(self.state), "--port", str(self.port), "--listen", HERE]
         with (self.folder / "up.log").open("ab") as log:
             started = subprocess.Popen(
                 line, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent()
@@ -70,7 +72,8 @@ class ProcessStack:
         nats_port = json.loads((self.state / "cluster.json").read_text())["nats_port"]
         told = {
             "MUSTER_STATE": str(self.state / audit.ARCHIVE),
-            "MUSTER_NATS": f"nats://127.0.0.1:{nats_port}",
+            "MUSTER_NATS": f"tls://{HERE}:{nats_port}",
+            "MUSTER_NATS_CA_FILE": str(self.state / "keys" / "ca.pem"),
             "MUSTER_NKEY_SEED_FILE": str(self.state / audit.SEED),
         }
         line = [sys.executable, "-m", "services.audit", "verify"]
@@ -83,6 +86,20 @@ class ProcessStack:
 
     def _profile_key(self) -> str:
         return str(json.loads((self.folder / "profile.json").read_text())["key"])
+
+    def join(self, line: str) -> None:
+        words = [*line.split()[1:], "--simulated-gpus", "2", "--state", str(self.folder / "far")]
+        with (self.folder / "far.log").open("ab") as log:
+            self.agent = subprocess.Popen(
+                [sys.executable, "-c", "from libs.cli.main import main; main()", *words],
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(),
+            )
+
+    def joined_ends(self, within_s: float) -> int:
+        assert self.agent is not None
+        return self.agent.wait(within_s)
 
     def restart(self) -> None:
         self._stop()

@@ -48,6 +48,14 @@ class Stack(Protocol):
         """A new administrator's key, made on the host."""
         ...
 
+    def join(self, line: str) -> None:
+        """Another machine does what `muster node add` printed, with two GPUs in name only; its agent goes on."""
+        ...
+
+    def joined_ends(self, within_s: float) -> int:
+        """The exit code of that machine's agent. Raises TimeoutExpired."""
+        ...
+
     def restart(self) -> None:
         """A planned stop of everything, and a start."""
         ...
@@ -57,8 +65,8 @@ class Stack(Protocol):
         ...
 
 
-def muster(stack: Stack, *arguments: str, key: str = "", url: str = "", timeout: float = PATIENCE_S) -> Done:
-    """The command, as a user outside the cluster calls it."""
+def muster(stack: Stack, *arguments: str, key: str = "", url: str = "", timeout: float = PATIENCE_S, given: str | None = None) -> Done:
+    """The command, as a user outside the cluster calls it; `given` is its input."""
     environment = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
         "PYTHONPATH": str(ROOT),
@@ -68,7 +76,7 @@ def muster(stack: Stack, *arguments: str, key: str = "", url: str = "", timeout:
         "USER": "ada",
     }
     line = [sys.executable, "-c", "from libs.cli.main import main; main()", *arguments]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd="/tmp")
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=timeout, check=False, cwd="/tmp", input=given)
 
 
 def said(stack: Stack, *arguments: str, **more: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from libs.cli.verb_group import VERBS
+from libs.common.errors import Refused
 from tests.e2e.compose import ComposeStack
 from tests.e2e.stack import Stack, known, muster, said, until
 
@@ -121,6 +122,24 @@ def test_a_lost_administrators_key_is_replaced_on_the_host(stack: Stack) -> None
     for url in stack.gateways.values():
         until(lambda url=url: muster(stack, "key", "list", key=key, url=url).returncode == 0, "the new key is taken")  # type: ignore[misc]
     said(stack, "key", "list")
+
+
+JOINED_S: Final = 30.0
+SHOWS: Final = ("sh", "-c", "echo $MUSTER_NODE_ID $WORD")
+
+
+def test_another_machine_joins_runs_a_job_that_names_a_secret_and_is_removed(stack: Stack) -> None:
+    stack.join(said(stack, "node", "add", "far"))
+    until(lambda: "far" in said(stack, "nodes", "--no-headers"), "the machine is a node", JOINED_S)
+    said(stack, "secret", "set", "word", given="xyzzy")
+    job_id = submit(stack, *SHOWS, flags=("--nodes", "5", "--gpus", "2", "--secret", "word=WORD"))
+    said(stack, "wait", job_id)
+    shown = [said(stack, "logs", job_id, "--rank", str(rank)) for rank in range(5)]
+    assert sorted(shown) == [f"{name} xyzzy" for name in ("far", "node-1", "node-2", "node-3", "node-4")]
+    said(stack, "secret", "rm", "word")
+    said(stack, "node", "remove", "far")
+    assert stack.joined_ends(JOINED_S) == Refused.exit_code
+    until(lambda: "far" not in said(stack, "nodes", "--no-headers"), "it is a node no more", JOINED_S)
 
 
 def test_a_gateway_that_is_killed_comes_back_and_the_others_go_on(stack: Stack) -> None:

@@ -89,6 +89,7 @@ def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
         "scheduler-b": ["scheduler"],
         "quota": ["quota"],
         "audit": ["audit", "audit-heads", "trimmer"],
+        **{f"nats-{number}": ["keeper"] for number in (1, 2, 3)},
         **{f"gateway-{which}": [f"gateway-{which}"] for which in "ab"},
         **{node_id: [f"node-{node_id}"] for node_id in ("node-1", "node-2", "node-3", "node-4", "nvidia", "amd")},
     }
@@ -142,6 +143,15 @@ def test_only_the_gateways_publish_and_on_loopback_unless_told_otherwise() -> No
     found = {name: each["ports"] for name, each in services().items() if "ports" in each}
     assert list(found) == ["gateway-a", "gateway-b"]
     assert all(port.startswith("${MUSTER_PUBLISH:-127.0.0.1}:") for ports in found.values() for port in ports)
+
+
+def test_what_is_published_for_other_machines_is_published_on_the_address_that_was_named_and_speaks_tls() -> None:
+    listen: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "listen.yml").read_text())["services"]
+    ports = {name: each["ports"] for name, each in listen.items() if "ports" in each}
+    assert sorted(ports) == ["gateway-a", *c.SERVERS]
+    assert all(port.startswith("${MUSTER_LISTEN}:") and port.endswith((":4222", ":8443")) for each in ports.values() for port in each)
+    assert listen["gateway-a"]["environment"] == listen["gateway-b"]["environment"]
+    assert set(listen) <= set(services())
 
 
 def test_every_container_is_read_only_without_rights_and_bounded_in_what_it_logs() -> None:

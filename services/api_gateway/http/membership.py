@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.admission import Invitation
+from libs.common.settings import Settings
 from services.api_gateway import membership_intents as intents
 from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
@@ -41,10 +42,8 @@ async def invite(request: Request) -> Response:
     await gateway.record(fact)
     if gateway.cluster.memberships[fact.node_id].secret_hash != fact.secret_hash:
         raise Problem(409, f"node {fact.node_id} was invited by another request at the same time: ask again")
-    settings = gateway.settings
-    url = f"https://{settings.gateway_tls_host}:{settings.gateway_tls_port}"
     token = Invitation(fact.node_id, _fingerprint(authority), secret).token
-    return answer(Invited(fact.node_id, url, token, fact.expires_ns), 201, {"cache-control": "no-store"})
+    return answer(Invited(fact.node_id, _url(gateway.settings), token, fact.expires_ns), 201, {"cache-control": "no-store"})
 
 
 @router.delete("/v1/nodes/{node_id}", status_code=202, openapi_extra=documented(RemoveQuery))
@@ -73,9 +72,13 @@ async def join(request: Request) -> Response:
         await gateway.record(fact)
     if gateway.cluster.memberships[fact.node_id].public_key != fact.public_key:
         raise Problem(403, "this invitation is not known, was used, or has expired: `muster node add` makes another")
-    if not await gateway.admitting.wait_for(fact.node_id, ADMIT_S):
+    if not await gateway.admission.agreed(gateway.cluster.seq, ADMIT_S):
         raise Problem(503, "the NATS servers do not know the key yet: try again in a moment, the token holds for this machine")
-    return answer(Joined(fact.node_id, gateway.cluster.cluster_id, gateway.settings.nats))
+    return answer(Joined(fact.node_id, gateway.cluster.cluster_id, gateway.settings.join_nats or gateway.settings.nats))
+
+
+def _url(settings: Settings) -> str:
+    return settings.join_url or f"https://{settings.gateway_tls_host}:{settings.gateway_tls_port}"
 
 
 def _authority(gateway: Gateway) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.compose import certificates
+from libs.embedded import certificates
 
 
 @pytest.fixture

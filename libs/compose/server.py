@@ -1,0 +1,74 @@
+"""The first process of a nats container: nats-server beneath it, and the keeper that tells it which nodes of other machines joined.
+
+It ends when nats-server does, with its exit code, and nats-server ends with it: the engine starts both again.
+"""
+
+import asyncio
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.admission import Admitted
+from libs.common.errors import Corrupt
+from libs.compose import containers as c
+from libs.embedded import keeper, nats_config, servers
+from libs.embedded.identity import write_private
+from libs.embedded.keeper import Keeper
+from libs.embedded.living import die_with_parent
+from libs.embedded.nats_config import Server
+
+TOLD: Final = "server.json"
+CONFIG: Final = "nats.conf"
+# Of a connection to a server that is gone.
+FAREWELL_S: Final = 2.0
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What `provision.py` gives to the container: its server, and the public keys of all that the cluster began with."""
+
+    server: Server
+    public_keys: dict[str, str]
+
+
+def main(state: str = c.STATE) -> None:
+    """Until it ends; with its exit code."""
+    sys.exit(asyncio.run(_run(Path(state))))
+
+
+async def _run(state: Path) -> int:
+    told = _told(state / c.IDENTITY / TOLD)
+    configure = partial(_configure, state, told)
+    configure(keeper.load(state))
+    process = await asyncio.create_subprocess_exec(servers.binary(), "-c", str(state / CONFIG), preexec_fn=die_with_parent())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, process.send_signal, signal.SIGINT)  # of SIGTERM it says that it failed
+    ended = asyncio.create_task(process.wait())
+    kept = Keeper(told.server.name, state, configure, process.send_signal, print)
+    keeping = asyncio.create_task(_keep(kept, state, told.server.port))
+    await asyncio.wait((ended, keeping), return_when=asyncio.FIRST_COMPLETED)
+    keeping.cancel()
+    await asyncio.wait((keeping,), timeout=FAREWELL_S)
+    if keeping.done() and not keeping.cancelled():
+        keeping.result()
+    return abs(ended.result())
+
+
+def _told(path: Path) -> Told:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Told)
+    except (OSError, msgspec.DecodeError) as error:
+        raise Corrupt(f"{path} cannot be read ({error}): `docker compose up` has the container `init` make it") from error
+
+
+def _configure(state: Path, told: Told, found: Admitted) -> None:
+    write_private(state / CONFIG, nats_config.config(told.server, c.FLEET, told.public_keys, found))
+
+
+async def _keep(kept: Keeper, state: Path, port: int) -> None:
+    """By this very server, under the name that all of them show."""
+    own = state / c.IDENTITY
+    await kept.run(f"nats://{nats_config.LOOPBACK}:{port}", (own / "nkey.seed").read_bytes().strip(), str(own / c.AUTHORITY_FILE))

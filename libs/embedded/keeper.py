@@ -1,0 +1,104 @@
+"""Keeps one NATS server accepting the nodes of other machines that the log says, and no others: admitted.json beside it.
+
+Whoever runs a server (the launcher of `muster up`, the first process of a container) also runs this. It asks the gateways, as an agent
+asks the scheduler: a lost answer is asked for again, a restart of either side loses nothing, and a gateway that is behind another is
+not believed. The file is what the server starts with before anyone answers. Docs: decision 8.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common import log_jetstream, subjects
+from libs.common.admission import Admitted, AdmittedAnswer, AdmittedAsk
+from libs.common.bus import Bus
+from libs.common.bus_nats import NatsBus
+from libs.common.cancellation import heed
+from libs.common.errors import Corrupt, Unavailable
+from libs.embedded import permissions
+from libs.embedded.identity import write_private
+
+ASK_EVERY_S: Final = 0.5
+ANSWER_S: Final = 2.0
+# nats-server 2.15 links the imports of an account that a reload adds only at the reload after it.
+RELOADS: Final = 2
+RELOAD_PAUSE_S: Final = 0.3
+
+
+class Keeper:
+    """`configure` writes the server's file with these nodes; `send` signals the server; `say` is for who watches it."""
+
+    def __init__(
+        self,
+        server: str,
+        state: Path,
+        configure: Callable[[Admitted], object],
+        send: Callable[[signal.Signals], object],
+        say: Callable[[str], object],
+    ) -> None:
+        self.server = server
+        self.state = state
+        self.configure = configure
+        self.send = send
+        self.say = say
+        self.seq = 0
+
+    async def run(self, url: str, seed: bytes, ca_file: str) -> None:
+        """For ever, over the server itself; one that has just been started may take longer than one patience."""
+        client = None
+        while client is None:
+            try:
+                client = await log_jetstream.connect([url], permissions.KEEPER, seed, ca_file)
+            except Unavailable:
+                heed()
+        try:
+            while True:
+                if not await self.ask(NatsBus(client)):
+                    await asyncio.sleep(ASK_EVERY_S)
+        finally:
+            await client.close()
+
+    async def ask(self, bus: Bus) -> bool:
+        """Once; whether something changed, which the gateways are to hear at once."""
+        ask = msgspec.msgpack.encode(AdmittedAsk(self.server, self.seq))
+        try:
+            answer = msgspec.msgpack.decode(await bus.request(subjects.ADMITTED, ask, ANSWER_S), type=AdmittedAnswer)
+        except (Unavailable, msgspec.DecodeError):
+            heed()
+            return False
+        if answer.seq < self.seq:
+            return False
+        changed = answer.admitted is not None and answer.admitted != load(self.state)
+        if changed and answer.admitted is not None:
+            await self._accept(answer.admitted, answer.farewell_ms)
+        self.seq = answer.seq
+        return changed
+
+    async def _accept(self, wanted: Admitted, farewell_ms: int) -> None:
+        """Connections whose account and key stay are not touched; those of keys that are gone are closed."""
+        if set(wanted.removed) - set(load(self.state).removed):
+            await asyncio.sleep(farewell_ms / 1_000)
+        self.configure(wanted)
+        for _ in range(RELOADS):
+            self.send(signal.SIGHUP)
+            await asyncio.sleep(RELOAD_PAUSE_S)
+        write_private(_file(self.state), msgspec.json.encode(wanted).decode())
+        self.say(f"nodes of other machines: {', '.join(wanted.nodes) or 'none'}")
+
+
+def load(state: Path) -> Admitted:
+    """None yet: an empty one. Raises Corrupt for a file that is not ours."""
+    try:
+        return msgspec.json.decode(_file(state).read_bytes(), type=Admitted)
+    except FileNotFoundError:
+        return Admitted()
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"{_file(state)} cannot be read ({error}): remove it, a gateway says it again") from error
+
+
+def _file(state: Path) -> Path:
+    return state / "admitted.json"

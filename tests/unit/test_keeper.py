@@ -1,0 +1,117 @@
+"""A server comes to accept exactly the nodes that the log says, whatever was lost, restarted or behind meanwhile."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+from libs.common import facts as f
+from libs.common.admission import Admitted
+from libs.common.bus_memory import MemoryBus
+from libs.common.model import NodeId
+from libs.embedded import keeper
+from libs.embedded.keeper import Keeper
+from services.api_gateway.admission import Admission
+from services.api_gateway.membership_intents import hash_secret
+from tests.history import History
+
+SECRET = "s" * 32
+FAR, NEAR = "far", "near"
+KEYS = {FAR: "U" + "A" * 55, NEAR: "U" + "B" * 55}
+
+
+class Server:
+    """Its keeper, the file that it was given last, and the signals that it was sent."""
+
+    def __init__(self, state: Path, name: str = "nats-1") -> None:
+        self.file = Admitted()
+        self.signals: list[signal.Signals] = []
+        self.said: list[str] = []
+        self.keeper = Keeper(name, state, self._configure, self.signals.append, self.said.append)
+
+    def _configure(self, found: Admitted) -> None:
+        self.file = found
+
+
+def join(history: History, name: str) -> None:
+    history.say(f.NodeInvited(node_id=NodeId(name), secret_hash=hash_secret(SECRET), expires_ns=1))
+    history.say(f.NodeJoined(node_id=NodeId(name), secret_hash=hash_secret(SECRET), public_key=KEYS[name]))
+
+
+def remove(history: History, name: str) -> None:
+    history.say(f.NodeRemovalRequested(node_id=NodeId(name)))
+    history.say(f.NodeRemoved(node_id=NodeId(name)))
+
+
+async def gateway(history: History, bus: MemoryBus) -> Admission:
+    found = Admission(lambda: history.cluster, bus)
+    await found.listen()
+    return found
+
+
+async def test_a_server_accepts_what_joined_and_is_reloaded_for_it(tmp_path: Path) -> None:
+    history, bus, server = History(), MemoryBus(), Server(tmp_path)
+    await gateway(history, bus)
+    join(history, FAR)
+    assert await server.keeper.ask(bus)
+    assert server.file == keeper.load(tmp_path) == Admitted({FAR: KEYS[FAR]})
+    assert server.signals == [signal.SIGHUP] * keeper.RELOADS
+    assert server.said == ["nodes of other machines: far"]
+
+
+async def test_a_server_is_left_alone_while_nothing_changes_and_when_nobody_answers(tmp_path: Path) -> None:
+    history, bus, server = History(), MemoryBus(), Server(tmp_path)
+    assert not await server.keeper.ask(bus)
+    await gateway(history, bus)
+    join(history, FAR)
+    await server.keeper.ask(bus)
+    again = Server(tmp_path)
+    for each in (server, again, again):
+        each.signals.clear()
+        assert not await each.keeper.ask(bus)
+        assert each.signals == []
+
+
+async def test_a_removed_node_has_time_to_hear_of_it_and_then_is_not_accepted(tmp_path: Path) -> None:
+    history, bus, server = History(), MemoryBus(), Server(tmp_path)
+    history.cluster.timing = history.cluster.timing.__class__(100, 1_000, 100, 300)
+    await gateway(history, bus)
+    join(history, FAR)
+    await server.keeper.ask(bus)
+    remove(history, FAR)
+    hearing = asyncio.create_task(server.keeper.ask(bus))
+    await asyncio.sleep(0.1)
+    assert FAR in server.file.nodes
+    await hearing
+    assert server.file == Admitted({}, (FAR,))
+
+
+async def test_a_gateway_that_is_behind_is_not_believed(tmp_path: Path) -> None:
+    ahead, behind, server = History(), History(), Server(tmp_path)
+    for each in (ahead, behind):
+        join(each, FAR)
+    remove(ahead, FAR)
+    early, late = MemoryBus(), MemoryBus()
+    ahead.cluster.timing = ahead.cluster.timing.__class__(1, 1_000, 100, 300)
+    await gateway(ahead, early)
+    await gateway(behind, late)
+    await server.keeper.ask(early)
+    assert not await server.keeper.ask(late)
+    assert server.file == Admitted({}, (FAR,))
+
+
+async def test_a_machine_has_joined_when_every_server_that_is_up_accepts_it(tmp_path: Path) -> None:
+    history, bus = History(), MemoryBus()
+    servers = [Server(tmp_path / name, name) for name in ("nats-1", "nats-2")]
+    found = await gateway(history, bus)
+    assert not await found.agreed(0, 0.0)
+    join(history, FAR)
+    for each in servers:
+        await each.keeper.ask(bus)
+    assert not await found.agreed(history.cluster.seq, 0.0)
+    for each in servers:
+        await each.keeper.ask(bus)
+    assert await found.agreed(history.cluster.seq, 0.0)
+    join(history, NEAR)
+    for _ in range(2):
+        await servers[0].keeper.ask(bus)
+    assert not await found.agreed(history.cluster.seq, 0.0)
