@@ -14,6 +14,7 @@ from tests.sim.weather import Rates
 STORM_S: Final = 24.0
 # Longer than a lease after the second of two terms.
 DEAD_S: Final = 30.0
+NODES_MIN: Final = 4
 BLOWS_MIN: Final = 5
 BLOWS_MAX: Final = 9
 SKEW_MAX_S: Final = 3_600.0
@@ -38,6 +39,8 @@ DEAD: Final = "declared_dead"
 PLANNED: Final = "planned_stop"
 ORPHAN: Final = "supervisor_dead"
 REINSTALLED: Final = "reinstalled"
+LATE: Final = "joins_late"
+REMOVED: Final = "removed"
 KINDS: Final = (
     *(KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, CUT, POWER_CUT, REBOOT),
     *(DISK_LOST, AGENT_DEAD, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND, PLANNED, ORPHAN),
@@ -94,7 +97,7 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(seed: int) -> Plan:
     """The cluster (GPUs per node) and its misfortunes."""
     dice = random.Random(f"plan {seed}")
-    nodes = tuple(dice.choice((2, 2, 4)) for _ in range(dice.randint(4, 6)))
+    nodes = tuple(dice.choice((2, 2, 4)) for _ in range(dice.randint(NODES_MIN, 6)))
     off = set_off(dice) if dice.random() < 0.5 else ()
     rates = Rates(**{name: rate * dice.choice((0.5, 1.0, 2.0)) for name, rate in RATES.items() if name not in off})
     kinds = [kind for kind in KINDS if kind not in off] or [KILL]
@@ -106,8 +109,9 @@ def plan(seed: int) -> Plan:
     loss = _long_absence(random.Random(f"loss {seed}"), len(nodes), lease_ms)
     again = _reinstalled(random.Random(f"reinstalled {seed}"), len(nodes))
     dead = _declared(random.Random(f"dead {seed}"), len(nodes))
+    members = _come_and_go(random.Random(f"members {seed}"), len(nodes))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
-    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead)))
+    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members)))
     return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
 
 
@@ -154,6 +158,16 @@ def _reinstalled(dice: random.Random, nodes: int) -> list[Blow]:
 def _declared(dice: random.Random, nodes: int) -> list[Blow]:
     """In every third run a machine is dead for longer than any lease, and an operator says so."""
     return [Blow(dice.uniform(1.0, 12.0), DEAD, f"n{dice.randrange(nodes)}", DEAD_S)] if dice.random() < 1 / 3 else []
+
+
+def _come_and_go(dice: random.Random, nodes: int) -> list[Blow]:
+    """In every other run one node comes late. In two of three with more nodes than the jobs need one is taken out for good; a length says
+    that its jobs may end first.
+    """
+    late, gone = dice.sample(range(nodes), 2)
+    found = [Blow(0.0, LATE, f"agent-n{late}", dice.uniform(2.0, STORM_S - 4.0))] if dice.random() < 0.5 else []
+    at_s, wait_s = dice.uniform(3.0, STORM_S - 2.0), dice.choice((0.0, 0.0, 1.0))
+    return [*found, Blow(at_s, REMOVED, f"n{gone}", wait_s)] if nodes > NODES_MIN and dice.random() < 0.67 else found
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """The operator of a simulated cluster, who sees with his own eyes what lives on a machine, and says so when the scheduler has missed
-the node or waits for a state directory that is gone.
+the node or waits for a state directory that is gone. He also takes nodes out of the cluster for good.
 """
 
 from typing import TYPE_CHECKING, Final
 
-from libs.common.cluster import Cluster, Node, known_to_agent
-from libs.common.facts import NodeDeclaredDead
+from libs.common.cluster import Cluster, Node, is_leaving, is_removed, known_to_agent
+from libs.common.facts import NodeDeclaredDead, NodeRemovalRequested
 from libs.common.job_life import MEMBER_OVER
 from libs.common.model import NodeId
 from tests.sim import faults
@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 LOOK_EVERY_S: Final = 0.5
+# So long the key of a node that was removed still opens the log (`services/api_gateway/admission.py`).
+FAREWELL_S: Final = 3.0
+FOR_EVER: Final = float("inf")
 
 
 def see(world: "World", blow: Blow) -> None:
     """Of some faults a node does not recover alone."""
     if blow.kind in (faults.DEAD, faults.DISK_LOST, faults.REINSTALLED):
         watch(world, blow.target.removeprefix("agent-"))
+    if blow.kind == faults.REMOVED:
+        remove(world, blow.target, blow.length_s > 0)
 
 
 def watch(world: "World", node_id: str) -> None:
@@ -32,6 +37,22 @@ def watch(world: "World", node_id: str) -> None:
         fact = NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost, user="operator")
         gateway.process.deliver(gateway.service.say, fact)
     world.loop.call_later(LOOK_EVERY_S, watch, world, node_id)
+
+
+def remove(world: "World", node_id: str, wait: bool) -> None:
+    """Asked for until it stands in the log; once the node is removed, its key is void."""
+    name, gateway = NodeId(node_id), world.slots["gateway"]
+    if is_removed(world.reference, name):
+        world.loop.call_later(FAREWELL_S, world.slots[f"agent-{node_id}"].strike, FOR_EVER)
+        return
+    if not is_leaving(world.reference, name) and gateway.process.alive and gateway.service is not None:
+        gateway.process.deliver(gateway.service.say, NodeRemovalRequested(node_id=name, wait=wait, user="operator"))
+    world.loop.call_later(LOOK_EVERY_S, remove, world, node_id, wait)
+
+
+def all_nodes_settled(cluster: Cluster) -> bool:
+    """Each is back, or out for good."""
+    return all(is_removed(cluster, node.node_id) if is_leaving(cluster, node.node_id) else node.usable for node in cluster.nodes.values())
 
 
 def waits_for_nobody(cluster: Cluster, node: Node) -> bool:

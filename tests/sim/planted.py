@@ -3,15 +3,15 @@
 Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py` says within how many seeds it is found.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, job_fold, ledger, log_memory, node_fold, subjects
-from libs.common.cluster import Cluster, Job, MemberView, tenant_of
+from libs.common import fold, job_fold, ledger, log_memory, node_fold, node_life, subjects
+from libs.common.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
 from libs.common.facts import AnyFact
 from libs.common.job_life import RUNNING
 from libs.common.log import AppendUnknown
@@ -25,7 +25,7 @@ from services.audit.trimmer import Trimmer
 from services.node_agent import gossip
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
-from services.scheduler import decide
+from services.scheduler import decide, renewals
 from services.scheduler.leases import Leases
 from services.scheduler.placement import capacity, circles
 from services.scheduler.renewals import Renewals
@@ -254,3 +254,30 @@ def a_long_lease_is_said_to_be_over_and_is_not(patch: pytest.MonkeyPatch) -> Non
 def an_empty_directory_speaks_for_the_one_before(patch: pytest.MonkeyPatch) -> None:
     """Once real: an agent that begins with an empty state directory frees all that the last one had begun."""
     patch.setattr(node_fold, "_elsewhere", lambda node, fact: False)
+
+
+def a_node_is_removed_with_what_lives_there(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether a job still has something on a node that is to be removed."""
+    patch.setattr(decide, "is_empty", lambda cluster, node_id: True)
+    patch.setattr(renewals, "is_empty", lambda cluster, node_id: True)
+
+
+def a_node_leaves_the_schedulers_count_in_one_step(patch: pytest.MonkeyPatch) -> None:
+    """The scheduler counts without a node as soon as its removal is asked for, while agents still believe its answers."""
+
+    def early(count: Callable[..., Any]) -> Callable[..., Any]:
+        def without_it(self: Any, cluster: Cluster, now: int) -> Any:
+            leaving = [node for node in cluster.nodes.values() if is_leaving(cluster, node.node_id) and node.usable]
+            states = [node.state for node in leaving]
+            for node in leaving:
+                node.state = node_life.REMOVED
+            try:
+                return count(self, cluster, now)
+            finally:
+                for node, state in zip(leaving, states, strict=True):
+                    node.state = state
+
+        return without_it
+
+    patch.setattr(Renewals, "check", early(Renewals.check))
+    patch.setattr(Leases, "_hears_too_few", early(Leases._hears_too_few))

@@ -32,6 +32,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_long_lease_is_forgotten: 20,
     planted.what_goes_on_is_requeued_like_the_others: 30,
     planted.tenants_share_devices_unasked: 10,
+    planted.a_node_is_removed_with_what_lives_there: 50,
 }
 
 

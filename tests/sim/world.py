@@ -6,7 +6,6 @@ violation too: a bug that its supervisor would hide by starting it again.
 
 import asyncio
 import gc
-import hashlib
 import logging
 import random
 from collections.abc import Callable
@@ -42,6 +41,7 @@ from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
 from tests.sim.machine import Machine as SimMachine
 from tests.sim.peers import peers_of
+from tests.sim.result import Found, Result, result_of
 from tests.sim.slot import SimLeadership, Slot, cause
 from tests.sim.supervisors import SimDriver, SimMemory, SimSupervisors
 from tests.sim.truth import Running, Truth
@@ -55,33 +55,9 @@ LOOK_EVERY_S: Final = 0.25
 # A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a lease and its margin.
 HEARD_OF_STOP_S: Final = 1.2
 OUTLIVED_S: Final = 16.0
-TAIL_FACTS: Final = 30
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000
 SETTINGS: Final = Settings(heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated")
-
-
-class Found(msgspec.Struct, frozen=True):
-    """A broken rule."""
-
-    checker: str
-    message: str
-    at_s: float
-
-
-class Result(msgspec.Struct, frozen=True):
-    """What a run leaves: its digest is over every byte of the log."""
-
-    seed: int
-    found: Found | None
-    digest: str
-    commits: int
-    facts: int
-    virtual_s: float
-    ends: dict[str, int]
-    faults: dict[str, int]
-    story: list[tuple[float, str]]
-    tail: list[str]
 
 
 class World:
@@ -254,7 +230,7 @@ class World:
 
     def _quiet(self) -> bool:
         """All has been read, nothing is in flight, every node is back."""
-        if any(not node.usable for node in self.reference.nodes.values()) or len(self.archive.entries) < len(self.stream.entries):
+        if not operators.all_nodes_settled(self.reference) or len(self.archive.entries) < len(self.stream.entries):
             return False
         folds = [*self.acknowledged(), *((name, state.cluster) for name, state in self.ahead())]
         read = len(folds) >= 3 and all(cluster.seq == self.reference.seq for _, cluster in folds)
@@ -289,7 +265,7 @@ class World:
         """Carry one planned fault out."""
         self.weather.tell(blow.kind, f"{blow.target} {blow.length_s:.2f} s")
         match blow.kind:
-            case faults.KILL | faults.AGENT_DEAD | faults.REINSTALLED:
+            case faults.KILL | faults.AGENT_DEAD | faults.REINSTALLED | faults.LATE:
                 self.slots[blow.target].strike(blow.length_s)
                 if blow.kind == faults.REINSTALLED:
                     self.machines[self.slots[blow.target].host].reinstall()
@@ -312,6 +288,8 @@ class World:
                 self._planned_stop(blow)
             case faults.SECOND:
                 self._second_scheduler(blow)
+            case faults.REMOVED:
+                pass  # the operator's alone
             case _:
                 self._power_cut(blow)
         operators.see(self, blow)
@@ -355,7 +333,7 @@ def simulate(plan: Plan, checkers: tuple[type, ...] | None = None) -> Result:
     finally:
         gc.enable()
         logging.disable(logging.NOTSET)
-    return _result(world)
+    return result_of(world)
 
 
 async def _run(plan: Plan, checkers: tuple[type, ...]) -> World:
@@ -367,33 +345,3 @@ async def _run(plan: Plan, checkers: tuple[type, ...]) -> World:
     except Stuck as error:
         world.violate("time_passes", str(error))
     return world
-
-
-def _result(world: World) -> Result:
-    digest = hashlib.sha256()
-    for entry in world.stream.entries:
-        digest.update(b"%d %b %d " % (entry.seq, entry.subject.encode(), len(entry.data)) + entry.data)
-    ends: dict[str, int] = {}
-    for job in world.reference.jobs.values():
-        ends[job.state] = ends.get(job.state, 0) + 1
-    return Result(
-        seed=world.plan.seed,
-        found=world.found,
-        digest=digest.hexdigest(),
-        commits=len(world.stream.entries),
-        facts=world.reference.facts,
-        virtual_s=world.loop.now,
-        ends=ends,
-        faults=dict(sorted(world.weather.counts.items())),
-        story=world.weather.story,
-        tail=_tail(world),
-    )
-
-
-def _tail(world: World) -> list[str]:
-    """The last facts of the log, one a line, for a person."""
-    lines = []
-    for entry in world.stream.entries[-TAIL_FACTS:]:
-        commit = f.decode(entry.data)
-        lines += [f"{entry.seq:6} {entry.subject} epoch {commit.epoch} seen {commit.seen}: {fact}" for fact in commit.facts]
-    return lines[-TAIL_FACTS:]

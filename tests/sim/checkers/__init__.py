@@ -20,6 +20,7 @@ from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
+from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
@@ -39,6 +40,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     NoDecisionIgnored,
     PlacedOnlyOnALiveNode,
     QuotaNeverExceeded,
+    RemovedOnlyWhenEmpty,
     ReplayEqualsLive,
     StartedOnlyWhenPlaced,
     TenantsNeverShareAGpu,
