@@ -1,5 +1,7 @@
 """/v1/allocations: who holds which device; /v1/whatif: whether a job would start now, and where, or why not."""
 
+from functools import partial
+
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -8,7 +10,7 @@ from libs.common.cluster import GpuView
 from libs.common.model import JobId
 from services.api_gateway import intents, roles
 from services.api_gateway.http.jobs import ask_scheduler
-from services.api_gateway.http.queries import PageQuery, Query, answer_list, documented, page_of, principal_of, settled, signed_body_of
+from services.api_gateway.http.queries import PageQuery, Query, answer_page, documented, principal_of, settled, signed_body_of
 from services.api_gateway.views.allocations import allocation_shown, allocations, holder_of, id_of
 
 router = APIRouter(tags=["allocations"])
@@ -33,9 +35,8 @@ async def list_allocations(request: Request) -> Response:
         named = query.node in ("", view.node_id) and query.gpu in ("", view.gpu.uuid)
         return seen and named and query.job in ("", key.rpartition(".")[0])
 
-    page, following = page_of(list(allocations(cluster)), id_of, query, wanted)
-    shown = (allocation_shown(cluster, hold) for hold in page)
-    return await answer_list("allocations", shown, {"next": following, "seq": cluster.seq})
+    shown = partial(allocation_shown, cluster)
+    return await answer_page("allocations", list(allocations(cluster)), query, cluster.seq, id_of, shown, wanted)
 
 
 @router.post("/v1/whatif", openapi_extra=documented(Query, intents.SUBMIT_FIELDS))

@@ -1,5 +1,7 @@
 """/v1/deployments: models that are served. Their replicas are jobs: output, history and why of one are under /v1/jobs."""
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -14,12 +16,11 @@ from services.api_gateway.http.queries import (
     PageQuery,
     Query,
     answer,
-    answer_list,
+    answer_page,
+    asked,
     documented,
     gateway_of,
-    page_of,
     principal_of,
-    read,
     settled,
     signed_body_of,
 )
@@ -38,8 +39,7 @@ class ListQuery(PageQuery, frozen=True):
 @router.post("/v1/deployments", status_code=201, openapi_extra=documented(Query, model_intents.DEPLOY_FIELDS))
 async def deploy(request: Request) -> Response:
     """Serve a model: the scheduler keeps as many replicas of its command as are asked for."""
-    read(request, Query)
-    gateway, body, tenant = gateway_of(request), await signed_body_of(request), principal_of(request).tenant
+    gateway, body, tenant = asked(request), await signed_body_of(request), principal_of(request).tenant
     once = idempotency.once(request.headers.get(idempotency.HEADER), "model", tenant, body)
     name = body.get("name") if isinstance(body, dict) else None
     known = gateway.cluster.models.get(name) if isinstance(name, str) else None
@@ -68,9 +68,8 @@ async def list_deployments(request: Request) -> Response:
     gateway, query = await settled(request, ListQuery)
     seen = [model for model in gateway.cluster.models.values() if roles.sees(principal_of(request), model.tenant)]
     models = sorted(seen, key=lambda model: model.name)
-    page, following = page_of(models, lambda model: model.name, query, lambda model: query.all or model.deployed or bool(model.jobs))
-    shown = (model_shown(gateway.cluster, model) for model in page)
-    return await answer_list("deployments", shown, {"next": following, "seq": gateway.cluster.seq})
+    shown, wanted = partial(model_shown, gateway.cluster), lambda model: query.all or model.deployed or bool(model.jobs)
+    return await answer_page("deployments", models, query, gateway.cluster.seq, lambda model: model.name, shown, wanted)
 
 
 @router.get("/v1/deployments/{name}", openapi_extra=documented(Query))
@@ -83,8 +82,7 @@ async def show_deployment(request: Request, name: str) -> Response:
 @router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))
 async def scale(request: Request, name: str) -> Response:
     """Ask for another number of replicas."""
-    read(request, Query)
-    gateway = gateway_of(request)
+    gateway = asked(request)
     model = _deployed(request, name)
     await gateway.record(model_intents.scaling(await signed_body_of(request), model))
     return answer(model_shown(gateway.cluster, model))
@@ -93,8 +91,7 @@ async def scale(request: Request, name: str) -> Response:
 @router.delete("/v1/deployments/{name}", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def undeploy(request: Request, name: str) -> Response:
     """End all replicas; the name and its history stay known."""
-    read(request, Query)
-    gateway = gateway_of(request)
+    gateway = asked(request)
     model = _deployed(request, name)
     await gateway.record(model_intents.undeployment(await signed_body_of(request), model))
     return answer(model_shown(gateway.cluster, model), 202)
@@ -103,8 +100,7 @@ async def undeploy(request: Request, name: str) -> Response:
 @router.post("/v1/deployments/{name}/redeploy", status_code=202, openapi_extra=documented(Query, model_intents.SPEC_FIELDS))
 async def redeploy(request: Request, name: str) -> Response:
     """Exchange all replicas, one after the other; what the body does not name stays as it is."""
-    read(request, Query)
-    gateway = gateway_of(request)
+    gateway = asked(request)
     return await _deploy(gateway, model_intents.redeployment(await signed_body_of(request), _deployed(request, name)), 202)
 
 

@@ -1,5 +1,7 @@
 """/v1/keys and /v1/whoami: who may ask this gateway for anything. A key is shown once, in the answer that makes it."""
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -9,19 +11,7 @@ from libs.common.facts import KeyCreated, KeyRevoked
 from services.api_gateway import idempotency, identity_intents
 from services.api_gateway.auth import hash_key, new_key, new_key_id
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import (
-    PageQuery,
-    Query,
-    answer,
-    answer_list,
-    body_of,
-    documented,
-    gateway_of,
-    page_of,
-    principal_of,
-    read,
-    settled,
-)
+from services.api_gateway.http.queries import PageQuery, Query, answer, answer_page, asked, body_of, documented, principal_of, settled
 from services.api_gateway.idempotency import Once
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.identity import key_shown
@@ -46,15 +36,14 @@ async def list_keys(request: Request) -> Response:
     def wanted(key: Key) -> bool:
         return query.tenant in ("", key.tenant) and query.user in ("", key.user)
 
-    keys, following = page_of(list(gateway.cluster.keys.values()), lambda key: key.key_id, query, wanted)
-    return await answer_list("keys", (key_shown(key, now_ns) for key in keys), {"next": following, "seq": gateway.cluster.seq})
+    keys, shown = list(gateway.cluster.keys.values()), partial(key_shown, now_ns=now_ns)
+    return await answer_page("keys", keys, query, gateway.cluster.seq, lambda key: key.key_id, shown, wanted)
 
 
 @router.post("/v1/keys", status_code=201, openapi_extra=documented(Query, identity_intents.KEY_FIELDS))
 async def create_key(request: Request) -> Response:
     """Make a key. With a repeated Idempotency-Key the answer is the first one's, without the secret: that was shown once."""
-    read(request, Query)
-    gateway, principal, body = gateway_of(request), principal_of(request), await body_of(request)
+    gateway, principal, body = asked(request), principal_of(request), await body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), "key", principal.tenant, body)
     wish = identity_intents.key_creation(body, gateway.cluster, principal.tenant, gateway.clock.wall_ns())
     key_id = once.id or new_key_id()
@@ -80,8 +69,7 @@ def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Respo
 @router.delete("/v1/keys/{key_id}", status_code=204, openapi_extra=documented(Query))
 async def revoke_key(request: Request, key_id: str) -> Response:
     """The key is void at once, at every gateway that has folded this."""
-    read(request, Query)
-    gateway = gateway_of(request)
+    gateway = asked(request)
     await gateway.record(KeyRevoked(key_id=_key(gateway, key_id).key_id, user=principal_of(request).user))
     return Response(status_code=204)
 
@@ -89,8 +77,7 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 @router.post("/v1/keys/{key_id}/rotate", openapi_extra=documented(Query, identity_intents.ROTATE_FIELDS))
 async def rotate_key(request: Request, key_id: str) -> Response:
     """Another secret; the one before it counts for `grace` more (a day, if not given)."""
-    read(request, Query)
-    gateway, body = gateway_of(request), await body_of(request)
+    gateway, body = asked(request), await body_of(request)
     key = _key(gateway, key_id)
     text = new_key(key.key_id)
     await gateway.record(identity_intents.key_rotation(body, key, hash_key(text), principal_of(request).user, gateway.clock.wall_ns()))

@@ -18,7 +18,7 @@ from services.api_gateway import membership_intents as intents
 from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import PEM, Invited, Joined, Leaving
-from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, principal_of, read, signed_body_of
+from services.api_gateway.http.queries import Query, answer, asked, body_of, documented, gateway_of, principal_of, read, signed_body_of
 from services.api_gateway.problems import Problem
 
 SECRET_BYTES: Final = 24
@@ -35,8 +35,7 @@ class RemoveQuery(Query, frozen=True):
 @router.post("/v1/nodes", status_code=201, openapi_extra=documented(Query, intents.INVITE_FIELDS))
 async def invite(request: Request) -> Response:
     """A token with which one machine may join, once. It is shown in this answer and nowhere else."""
-    read(request, Query)
-    gateway = gateway_of(request)
+    gateway = asked(request)
     authority, secret = _authority(gateway), secrets.token_urlsafe(SECRET_BYTES)
     fact = intents.invitation(await signed_body_of(request), gateway.cluster, secret, gateway.clock.wall_ns())
     await gateway.record(fact)

@@ -1,5 +1,7 @@
 """/v1/nodes, /v1/gpus and /v1/cluster: what there is and how it is."""
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -12,17 +14,15 @@ from services.api_gateway.http.queries import (
     PageQuery,
     Query,
     answer,
-    answer_list,
+    answer_page,
+    asked,
     documented,
-    gateway_of,
-    page_of,
     principal_of,
-    read,
     settled,
     signed_body_of,
 )
 from services.api_gateway.problems import Problem
-from services.api_gateway.views.nodes import cluster_shown, gpu_seen, gpu_state, node_full, node_seen
+from services.api_gateway.views.nodes import NodeShown, cluster_shown, gpu_seen, gpu_state, node_full, node_seen
 
 router = APIRouter(tags=["nodes"])
 
@@ -45,9 +45,10 @@ async def list_nodes(request: Request) -> Response:
     def wanted(node: Node) -> bool:
         return query.state == node.state or (not query.state and node.state != REMOVED)
 
-    nodes, following = page_of(list(cluster.nodes.values()), lambda node: node.node_id, query, wanted)
-    shown = (node_seen(who, cluster, node, pulse.heard_ns(node.node_id)) for node in nodes)
-    return await answer_list("nodes", shown, {"next": following, "seq": cluster.seq})
+    def shown(node: Node) -> NodeShown:
+        return node_seen(who, cluster, node, pulse.heard_ns(node.node_id))
+
+    return await answer_page("nodes", list(cluster.nodes.values()), query, cluster.seq, lambda node: node.node_id, shown, wanted)
 
 
 @router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
@@ -68,8 +69,7 @@ def _known(gateway: Gateway, node_id: str) -> Node:
 @router.post("/v1/nodes/{node_id}/dead", status_code=202, openapi_extra=documented(Query, intents.DEAD_FIELDS))
 async def declare_dead(request: Request, node_id: str) -> Response:
     """Say that nothing of a lost node is running any more: what may go on without a lease is given up there, and may start elsewhere."""
-    read(request, Query)
-    gateway, body = gateway_of(request), await signed_body_of(request)
+    gateway, body = asked(request), await signed_body_of(request)
     node = _known(gateway, node_id)
     if node.usable:
         said = f"node {node.node_id} is {node.state}: only a node that the scheduler holds for lost can be declared dead"
@@ -90,9 +90,8 @@ async def list_gpus(request: Request) -> Response:
         there = query.node in ("", view.node_id) and not is_removed(cluster, view.node_id)
         return there and state in ("", gpu_state(cluster, view))
 
-    views, following = page_of(list(cluster.gpus.values()), lambda view: view.gpu.uuid, query, wanted)
-    shown = (gpu_seen(who, cluster, view) for view in views)
-    return await answer_list("gpus", shown, {"next": following, "seq": cluster.seq})
+    views = list(cluster.gpus.values())
+    return await answer_page("gpus", views, query, cluster.seq, lambda view: view.gpu.uuid, partial(gpu_seen, who, cluster), wanted)
 
 
 @router.get("/v1/cluster", openapi_extra=documented(Query))

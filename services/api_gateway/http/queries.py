@@ -91,6 +91,12 @@ async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
     return gateway, query
 
 
+def asked(request: Request) -> Gateway:
+    """The gateway, for what is asked without a query string."""
+    read(request, Query)
+    return gateway_of(request)
+
+
 def read(request: Request, kind: type[Q]) -> Q:
     """The query string. Raises Refused naming a parameter that is not known or not of its type."""
     values: dict[str, Any] = {}
@@ -147,6 +153,20 @@ async def answer_list(name: str, values: Iterable[msgspec.Struct], more: dict[st
         await asyncio.sleep(0)
     body = b'{"%s":[%s],%s' % (name.encode(), b",".join(pieces), _encode(more)[1:])
     return Response(body, media_type="application/json")
+
+
+async def answer_page(
+    name: str,
+    values: Iterable[T],
+    query: PageQuery,
+    seq: int,
+    name_of: Callable[[T], str],
+    show: Callable[[T], msgspec.Struct],
+    wanted: Callable[[T], bool] = lambda _: True,
+) -> Response:
+    """The page that is asked for, as of `seq`. Raises Refused for a row that is gone."""
+    page, following = page_of(values, name_of, query, wanted)
+    return await answer_list(name, map(show, page), {"next": following, "seq": seq})
 
 
 def documented(kind: type[Query] | None = None, body: tuple[str, ...] = ()) -> dict[str, Any]:

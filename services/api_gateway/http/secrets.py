@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from services.api_gateway import secret_intents as intents
-from services.api_gateway.http.queries import Query, answer, answer_list, body_of, documented, gateway_of, principal_of, read, settled
+from services.api_gateway.http.queries import Query, answer, answer_list, asked, body_of, documented, principal_of, settled
 from services.api_gateway.secret_intents import SecretShown
 from services.api_gateway.times import rfc3339
 
@@ -23,8 +23,7 @@ async def list_secrets(request: Request) -> Response:
 @router.put("/v1/secrets/{name}", openapi_extra=documented(Query, intents.SECRET_FIELDS))
 async def set_secret(request: Request, name: str) -> Response:
     """Keep a secret, or give it another value: jobs that begin from now on are given that one."""
-    read(request, Query)
-    gateway, principal = gateway_of(request), principal_of(request)
+    gateway, principal = asked(request), principal_of(request)
     fact, value = intents.setting(await body_of(request), gateway.cluster, principal.tenant, name, principal.user)
     await gateway.vault.put(fact.tenant, fact.name, value)
     await gateway.record(fact)
@@ -35,8 +34,7 @@ async def set_secret(request: Request, name: str) -> Response:
 @router.delete("/v1/secrets/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_secret(request: Request, name: str) -> Response:
     """Remove a secret: no job is given it from now on."""
-    read(request, Query)
-    gateway, principal = gateway_of(request), principal_of(request)
+    gateway, principal = asked(request), principal_of(request)
     await gateway.record(intents.removal(gateway.cluster, principal.tenant, name, principal.user))
     await gateway.vault.remove(principal.tenant, name)
     return Response(status_code=204)

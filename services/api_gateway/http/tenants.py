@@ -1,5 +1,7 @@
 """/v1/tenants: who shares the cluster, and within which limits."""
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -10,13 +12,12 @@ from services.api_gateway.http.queries import (
     PageQuery,
     Query,
     answer,
-    answer_list,
+    answer_page,
+    asked,
     body_of,
     documented,
     gateway_of,
-    page_of,
     principal_of,
-    read,
     settled,
 )
 from services.api_gateway.problems import Denied, Problem
@@ -32,9 +33,8 @@ async def list_tenants(request: Request) -> Response:
     names = sorted({intents.DEFAULT, *gateway.cluster.tenants})
     known = [tenant for tenant in (intents.known_tenant(gateway.cluster, name) for name in names) if tenant is not None]
     seen = [tenant for tenant in known if roles.sees(principal_of(request), tenant.tenant)]
-    page, following = page_of(seen, lambda tenant: tenant.tenant, query)
-    shown = (tenant_shown(gateway.cluster, tenant) for tenant in page)
-    return await answer_list("tenants", shown, {"next": following, "seq": gateway.cluster.seq})
+    shown = partial(tenant_shown, gateway.cluster)
+    return await answer_page("tenants", seen, query, gateway.cluster.seq, lambda tenant: tenant.tenant, shown)
 
 
 @router.get("/v1/tenants/{name}", openapi_extra=documented(Query))
@@ -47,8 +47,7 @@ async def show_tenant(request: Request, name: str) -> Response:
 @router.put("/v1/tenants/{name}", openapi_extra=documented(Query, intents.TENANT_FIELDS))
 async def set_tenant(request: Request, name: str) -> Response:
     """Make a tenant, or exchange its limits: what is not named is not limited."""
-    read(request, Query)
-    gateway = gateway_of(request)
+    gateway = asked(request)
     known = intents.known_tenant(gateway.cluster, name)
     await gateway.record(intents.tenant_setting(await body_of(request), name, principal_of(request).user))
     return answer(tenant_shown(gateway.cluster, _tenant(request, name)), 201 if known is None else 200)
@@ -57,8 +56,7 @@ async def set_tenant(request: Request, name: str) -> Response:
 @router.delete("/v1/tenants/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
-    read(request, Query)
-    gateway = gateway_of(request)
+    gateway = asked(request)
     await gateway.record(intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user))
     return Response(status_code=204)
 
