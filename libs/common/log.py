@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from libs.common.cancellation import heed
-from libs.common.errors import Unavailable
+from libs.common.errors import Trimmed, Unavailable
 
 # How long a reader waits for a leader, or for the scheduler to make the stream.
 SETTLE_TRIES: Final = 60
@@ -68,6 +68,12 @@ class Log(Protocol):
         ends before `after`.
         """
         ...
+
+
+def not_held(seq: int) -> Trimmed:
+    """A reader's next commit is not there. The log alone cannot tell a trim from damage."""
+    text = f"the log no longer holds commit {seq}: trimmed, and this start or the next begins from a snapshot, or a file of it is damaged"
+    return Trimmed(f"{text}; see docs/howto/trim.md")
 
 
 class Extent(msgspec.Struct, frozen=True):

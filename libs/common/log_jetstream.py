@@ -22,8 +22,8 @@ from nats.js.errors import APIError, NotFoundError
 
 from libs.common import subjects
 from libs.common.cancellation import heed
-from libs.common.errors import Corrupt, Refused, Trimmed, Unavailable
-from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent, message_id, settled_bounds
+from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent, message_id, not_held, settled_bounds
 from libs.common.settings import Settings
 
 APPEND_TIMEOUT_S: Final = 2.0
@@ -239,7 +239,7 @@ class JetStreamLog:
         if after > last:
             raise Corrupt(f"the log ends at {last}, before {after}: it was lost or restored; see docs/howto/restore.md")
         if after + 1 < first:
-            raise _trimmed(after + 1)
+            raise not_held(after + 1)
         while True:
             feed = Feed(self.client, after)
             async for batch in feed.batches():
@@ -255,11 +255,7 @@ class JetStreamLog:
         except Unavailable:
             return
         if found is None:
-            raise _trimmed(seq)
-
-
-def _trimmed(seq: int) -> Trimmed:
-    return Trimmed(f"the log no longer holds commit {seq}: start from a snapshot; see docs/howto/trim.md")
+            raise not_held(seq)
 
 
 class Feed:

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
-from libs.common.errors import Corrupt, Trimmed
-from libs.common.log import AppendRefused, Entry, Extent, message_id
+from libs.common.errors import Corrupt
+from libs.common.log import AppendRefused, Entry, Extent, message_id, not_held
 
 BATCH_MAX: Final = 512
 
@@ -54,7 +54,7 @@ class MemoryStream:
     def following(self, after: int, limit: int) -> list[Entry]:
         """Consecutive entries, as far as nothing is missing. Raises Trimmed when the first of them is."""
         if after + 1 in self.purged:
-            raise Trimmed(f"the log no longer holds commit {after + 1}: start from a snapshot; see docs/howto/trim.md")
+            raise not_held(after + 1)
         found = self.entries[after : after + limit]
         missing = next((place for place, entry in enumerate(found) if entry.seq in self.purged), len(found))
         return found[:missing]

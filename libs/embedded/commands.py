@@ -3,6 +3,7 @@
 Each returns an exit code; what a person must put right is raised as one MusterError, whose text is the one line to show.
 """
 
+import errno
 import os
 import shutil
 import signal
@@ -136,7 +137,12 @@ def _end_what_is_left(state: Path) -> None:
 
 def _with_ports(found: Shape) -> Shape:
     """The gateway's port must be free; the server's is ours to choose."""
-    if not servers.port_is_free(found.host, found.port):
+    fault = servers.listening_fault(found.host, found.port)
+    if fault == errno.EADDRNOTAVAIL:
+        raise Refused(f"{found.host} is no address of this machine: choose another with --host")
+    if fault == errno.EACCES:
+        raise Refused(f"port {found.port} is for root alone: choose one of 1024 or more with --port")
+    if fault is not None:
         raise Refused(f"port {found.port} of {found.host} is taken: choose another with --port")
     if found.nats_port and servers.port_is_free(found.listen or nats_config.LOOPBACK, found.nats_port):
         return found

@@ -1,5 +1,6 @@
 """Finding, starting and awaiting nats-server: the launcher's one, and the small clusters of tests and benchmarks."""
 
+import errno
 import json
 import secrets
 import shutil
@@ -49,13 +50,20 @@ def free_ports(count: int) -> list[int]:
 
 
 def port_is_free(host: str, port: int) -> bool:
+    return listening_fault(host, port) is None
+
+
+def listening_fault(host: str, port: int) -> int | None:
+    """Why nobody can listen there now, as an errno; None when one can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except socket.gaierror:
+            return errno.EADDRNOTAVAIL
+        except OSError as error:
+            return error.errno
+    return None
 
 
 def write_config(state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY) -> Path:

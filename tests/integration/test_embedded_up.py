@@ -150,6 +150,12 @@ def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
             commands.up(Options(state=tmp_path / "state", port=port))
 
 
+def test_an_address_of_another_machine_is_not_called_a_taken_port(tmp_path: Path) -> None:
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(Refused, match=f"{host} is no address of this machine: choose another with --host"):
+            commands.up(Options(state=tmp_path / "state", host=host))
+
+
 def write_shape(state: Path, text: bytes) -> None:
     state.mkdir()
     shape.shape_file(state).write_bytes(text)
