@@ -61,18 +61,16 @@ class Writer:
         self._waiting: deque[Group] = deque()
         self._wake = asyncio.Event()
 
-    async def attach(self, number: int = 0, at_ns: int = 0) -> int:
-        """Learn where the subject stands, from the leader; `number` and `at_ns` are the fold's, for a subject whose
-        messages were trimmed.
+    async def attach(self) -> int:
+        """Learn where the subject stands, from the leader.
 
         Returns the sequence of the subject's last message: the caller must have folded up to it before it decides.
         """
         last = await self._last(self.clock.boot_ns())
-        self.expected, self.number, self.last_at_ns = 0, number, at_ns
+        self.expected, self.number, self.last_at_ns = 0, 0, 0
         if last is not None:
             commit = f.decode(last.data)
-            self.expected = last.seq
-            self.number, self.last_at_ns = max(number, commit.number), max(at_ns, commit.at_ns)
+            self.expected, self.number, self.last_at_ns = last.seq, commit.number, commit.at_ns
         self.attached_seq = self.expected
         warn_if_behind(self.clock, self.subject, self.last_at_ns)
         return self.expected

@@ -70,15 +70,13 @@ class Gateway:
         filled: Callable[[], Awaitable[float]] | None = None,
         secrets: OutputStore | None = None,
     ) -> None:
-        self.log, self.bus, self.clock, self.settings, self.outputs, self.store, self.filled = (
-            log,
-            bus,
-            clock,
-            settings,
-            outputs,
-            store,
-            filled,
-        )
+        self.log = log
+        self.bus = bus
+        self.clock = clock
+        self.settings = settings
+        self.outputs = outputs
+        self.store = store
+        self.filled = filled
         self.keys = Keys(settings.api_keys_file)
         self.telemetry = Telemetry()
         self.models: Catalogue = Deployed(lambda: self.cluster)
@@ -133,13 +131,9 @@ class Gateway:
         async for batch in self.log.read(cluster.seq):
             await self._fold(batch)
             if self.cluster.seq >= target:
-                target = await self._attach()
+                target = await self.writer.attach()
                 if self.cluster.seq >= target:
                     return
-
-    async def _attach(self) -> int:
-        mark = self.cluster.writers.get(self.writer.subject)
-        return await self.writer.attach(mark.number, mark.at_ns) if mark else await self.writer.attach()
 
     async def _read(self) -> None:
         async for batch in self.log.read(self.cluster.seq):

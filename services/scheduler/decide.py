@@ -8,6 +8,8 @@ first rule, so the order below is the order of importance: what frees devices go
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from libs.common import job_life, node_life
 from libs.common.cluster import Job, MemberView, is_removed
 from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeRemoved, NodeReturned
@@ -28,18 +30,23 @@ NODE_REMOVED: Final = "node_removed"
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
-def decide(
-    state: State,
-    now_ns: int,
-    silent: Sequence[tuple[NodeId, int]],
-    quiet: Sequence[NodeId] = (),
-    wall_ns: int | None = None,
-    removable: Sequence[NodeId] = (),
-) -> Sequence[AnyFact]:
-    """The next decision. `now_ns` is this machine's boot clock: no duration is ever taken between two machines' clocks. `silent`
-    are (node, incarnation) that have been silent for longer than a lease and its margin, `quiet` are nodes that were not heard for
-    some heartbeats. `wall_ns` is the time of facts, for the waits after crashes, which outlive a term; without it one clock is both.
-    `removable` are nodes to be removed that no agent believes any more.
+class Heard(msgspec.Struct, frozen=True):
+    """What no fact says, but the heartbeats or their absence: `silent` are (node, incarnation) that were not heard for longer than a lease
+    and its margin, `quiet` are nodes that were not heard for some heartbeats, `removable` are nodes to be removed that no agent
+    believes any more.
+    """
+
+    silent: tuple[tuple[NodeId, int], ...] = ()
+    quiet: tuple[NodeId, ...] = ()
+    removable: tuple[NodeId, ...] = ()
+
+
+NOBODY: Final = Heard()
+
+
+def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None = None) -> Sequence[AnyFact]:
+    """The next decision. `now_ns` is this machine's boot clock: no duration is ever taken between two machines' clocks. `wall_ns` is
+    the time of facts, for the waits after crashes, which outlive a term; without it one clock is both.
     """
     state.now_ns = now_ns
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
@@ -50,11 +57,11 @@ def decide(
         or stop_unstarted(state, now_ns)
         or bury_node(state)
         or return_node(state)
-        or lose_node(state, silent)
+        or lose_node(state, heard.silent)
         or vacate(state)
-        or remove_node(state, removable)
+        or remove_node(state, heard.removable)
         or withdraw(state)
-        or scale(state, now_ns if wall_ns is None else wall_ns, quiet)
+        or scale(state, now_ns if wall_ns is None else wall_ns, heard.quiet)
         or enqueue(state)
         or place(state)
     )

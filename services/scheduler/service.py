@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common import fold, snapshot, snapshot_store, subjects
 from libs.common.bus import Bus
@@ -39,7 +40,7 @@ from libs.common.settings import Settings
 from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.scheduler import orders
-from services.scheduler.decide import decide
+from services.scheduler.decide import NOBODY, Heard, decide
 from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain
 from services.scheduler.explain_model import explain_model
@@ -100,9 +101,7 @@ class Scheduler:
         self.renewals = Renewals()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.shell = Shell(log, self.writer, self.state, self.decide, self)
-        self.silent: list[tuple[NodeId, int]] = []
-        self.quiet: list[NodeId] = []
-        self.removable: list[NodeId] = []
+        self.heard = NOBODY
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
         self.renewed_boot_ns = 0
@@ -120,12 +119,12 @@ class Scheduler:
         if self.claimed and now - self.silence_checked >= SILENCE_CHECK_NS:
             self.silence_checked = now
             self.renewals.check(self.state.cluster, now)
-            self.silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
-            self.quiet = self.leases.quiet(self.state.cluster, now)
-            self.removable = self.renewals.removable(self.state.cluster)
+            silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
+            quiet, removable = self.leases.quiet(self.state.cluster, now), self.renewals.removable(self.state.cluster)
+            self.heard = Heard(tuple(silent), tuple(quiet), tuple(removable))
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
-        facts = decide(self.state, now, self.silent, self.quiet, now_ns, self.removable)
+        facts = decide(self.state, now, self.heard, now_ns)
         if facts and isinstance(facts[0], JobPlaced):
             self.decision_ns.append(self.clock.boot_ns() - now)
         return facts
@@ -282,7 +281,8 @@ class Scheduler:
     def _grant(self, beat: Heartbeat, now: int) -> int:
         granted = self.leases.grant(self.acked, beat.node_id, now)
         self.renewals.grant(beat, now)
-        self.silent = [each for each in self.silent if each[0] != beat.node_id]  # the list is up to 100 ms old
+        if any(node_id == beat.node_id for node_id, _ in self.heard.silent):  # it is up to 100 ms old
+            self.heard = replace(self.heard, silent=tuple(each for each in self.heard.silent if each[0] != beat.node_id))
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:

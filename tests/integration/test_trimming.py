@@ -185,7 +185,7 @@ async def test_a_lost_base_stops_readers_and_is_folded_again_from_the_archive(tr
     await (await trimming.world.client("gateway-a")).jetstream().object_store(subjects.SNAPSHOT_BUCKET)
     await NatsObjects(await trimming.world.client("gateway-a")).delete(BASE_OBJECT)
     late = await trimming.quota_process()
-    with pytest.raises(Trimmed, match="start from a snapshot"):
+    with pytest.raises(Trimmed, match="begins from a snapshot"):
         await late.run(asyncio.Event())
     assert not await trimmer.round()
     base = await snapshot_store.load(trimmer.store, BASE_OBJECT)

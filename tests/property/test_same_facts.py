@@ -113,9 +113,9 @@ def follow(live: Live, started: State | None, begun: int) -> None:
                 started.apply_entry(*entry)
         begun = len(live.log)
         now = begun * SECOND
-        wanted = tuple(decide(live.state, now, ()))
+        wanted = tuple(decide(live.state, now))
         if started is not None:
-            assert msgspec.msgpack.encode(tuple(decide(started, now, ()))) == msgspec.msgpack.encode(wanted)
+            assert msgspec.msgpack.encode(tuple(decide(started, now))) == msgspec.msgpack.encode(wanted)
             assert snapshot.encode(started.cluster) == snapshot.encode(live.state.cluster)
         if not wanted or chance_to_wait(live):
             return

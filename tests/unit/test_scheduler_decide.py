@@ -7,7 +7,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import GpuHold, GpuId, JobId, Member, NodeId, TenantId
-from services.scheduler.decide import decide
+from services.scheduler.decide import Heard, decide
 from services.scheduler.state import State
 from tests.given import SECOND_NS, ended, finished, given, member, placed, registered, released, started, tell, waiting
 
@@ -16,7 +16,7 @@ def decisions(state: State, now_s: float = 1, silent: Sequence[tuple[NodeId, int
     """All that the rules say, each decision folded before the next is asked."""
     said: list[AnyFact] = []
     for _ in range(100):
-        facts = decide(state, int(now_s * SECOND_NS), silent)
+        facts = decide(state, int(now_s * SECOND_NS), Heard(tuple(silent)))
         if not facts:
             return said
         said.extend(facts)
@@ -119,10 +119,10 @@ def test_a_word_that_comes_while_a_job_waits_opens_the_device_to_it() -> None:
     words = [f.TenantSet(tenant=TenantId(name), shares_devices=True) for name in ("t", "u")]
     busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30)), *waiting("j", tenant="u", gpu_share=30)]
     state = given(registered("a", gpus=1), words[:1], busy)
-    assert decide(state, 0, ()) == ()
+    assert decide(state, 0) == ()
     commit = f.Commit(f.VERSION, f.VERSION, "facts.gateway.a", 1, 0, 0, 0, (words[1],))
     state.apply_entry(state.seq + 1, "facts.gateway.a", commit)
-    assert [type(fact) for fact in decide(state, 0, ())] == [f.JobPlaced]
+    assert [type(fact) for fact in decide(state, 0)] == [f.JobPlaced]
 
 
 def test_a_job_whose_members_all_exited_with_0_is_completed() -> None:

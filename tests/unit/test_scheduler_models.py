@@ -8,7 +8,7 @@ from libs.common import model_view
 from libs.common.cluster import Cluster, Endpoint, Model, ready_replicas
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, ModelSpec, NodeId
-from services.scheduler.decide import decide
+from services.scheduler.decide import Heard, decide
 from services.scheduler.models import backoff_until_ns
 from services.scheduler.state import State
 from tests.given import EPOCH, SECOND_NS, finished, given, registered, released, started, tell, waiting
@@ -41,7 +41,7 @@ class World:
         new: list[AnyFact] = []
         now_ns = int(self.at_s * SECOND_NS)
         for _ in range(200):
-            facts = decide(self.state, now_ns, (), self.quiet)
+            facts = decide(self.state, now_ns, Heard(quiet=self.quiet))
             if not facts:
                 self.said += new
                 return new
@@ -290,4 +290,4 @@ def test_a_new_scheduler_decides_the_same_from_the_same_log() -> None:
     tell(world.cluster, deployed(3))
     fresh = State(world.cluster)
     fresh.epoch = EPOCH
-    assert scaled(decide(fresh, SECOND_NS, ())) == [(["chat-3"], [])]
+    assert scaled(decide(fresh, SECOND_NS)) == [(["chat-3"], [])]

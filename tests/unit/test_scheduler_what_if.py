@@ -20,7 +20,7 @@ def test_a_job_that_fits_is_told_where_it_would_start_and_that_is_where_it_start
     found = asked(given(*history), gpus=2)
     assert (found["would_start"], found["blockers"], found["remedy"]) == (True, [], None)
     assert found["answer"] == "it would start now, on b"
-    (fact,) = decide(given(*history, waiting("j", gpus=2)), 0, [])
+    (fact,) = decide(given(*history, waiting("j", gpus=2)), 0)
     assert isinstance(fact, f.JobPlaced)
     chosen = [{"rank": m.rank, "node_id": m.node_id, "gpus": [{"uuid": h.uuid, "share": h.share} for h in m.gpus]} for m in fact.members]
     assert found["placement"] == chosen
