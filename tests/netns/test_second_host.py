@@ -69,7 +69,10 @@ def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(here: Her
     try:
         until(lambda: "far" in here.muster("nodes", "--no-headers"), 30, log.read_text)
         assert here.wire.there in here.muster("nodes", "--no-headers")
-        job = here.muster("submit", "--nodes", "2", "--gpus", "1", "--", "true").split()[0]
+        (tmp_path / "word").write_text("xyzzy")
+        here.muster("secret", "set", "word", "--from-file", str(tmp_path / "word"))
+        both = ("--nodes", "2", "--gpus", "1", "--secret", "word=WORD", "--", "sh", "-c", 'test "$WORD" = xyzzy')
+        job = here.muster("submit", *both).split()[0]
         here.muster("wait", job)
         shown = here.muster("describe", job)
         assert "far" in shown and "node-1" in shown
