@@ -247,7 +247,18 @@ ELSEWHERE: Final = {
     "MUSTER_GPU_SHARE": "in a job: hundredths of each",
     "MUSTER_TENANT": "in a job: its tenant",
     "MUSTER_PEERS": "in a job: its nodes and their addresses",
-    "MUSTER_PORT": "in a job: the port that it was given",
+    "MUSTER_PORT": "in a job: the port that it was given; in containers: the first gateway's published one",
+    "MUSTER_PORT_B": "in containers: the second gateway's",
+    "MUSTER_PUBLISH": "in containers: the address on which the gateways are published",
+    "MUSTER_LISTEN": "in containers: the address at which other machines join",
+    "MUSTER_JOIN_PORT": "in containers: the port of that",
+    "MUSTER_NATS_PORT_1": "in containers: the published port of the first NATS server, for other machines",
+    "MUSTER_NATS_PORT_2": "in containers: of the second",
+    "MUSTER_NATS_PORT_3": "in containers: of the third",
+    "MUSTER_IMAGE": "in containers: the image of all but PostgreSQL",
+    "MUSTER_POSTGRES_IMAGE": "in containers: PostgreSQL's",
+    "MUSTER_SHM_SIZE": "in containers: the size of /dev/shm of a node with real devices",
+    "MUSTER_RENDER_GID": "in containers: the group of /dev/dri/render*",
 }
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.doctor import MISSING, OK, SLOW, TOO_OLD, WRONG, Finding, disk
-from libs.embedded import servers
+from libs.embedded import local_gpus, servers
 
 PYTHON_MIN: Final = (3, 11)
 SERVER_MIN: Final = (2, 15)
@@ -25,7 +25,6 @@ OFFSET_MAX_S: Final = 2.0
 ANSWER_S: Final = 5.0
 BPF_CALL: Final = {"x86_64": 321, "aarch64": 280}
 BPF_PROG_QUERY: Final = 16
-VENDORS: Final = (("nvidia", "libnvidia-ml.so.1"), ("amd", "libamd_smi.so"), ("intel", "libze_loader.so.1"))
 
 
 def examine(state: Path, gateway: str, ports: Sequence[int]) -> list[Finding]:
@@ -33,7 +32,7 @@ def examine(state: Path, gateway: str, ports: Sequence[int]) -> list[Finding]:
     host: tuple[Callable[[], Finding], ...] = (python, nats_server, cgroup, bpf, kmsg, monotonic)
     found = [check() for check in host]
     found += [clock(gateway), space(state), local_disk(state), sync(state)]
-    return [*found, *(port(number) for number in ports), *(vendor_library(vendor, name) for vendor, name in VENDORS)]
+    return [*found, *(port(number) for number in ports), *drivers()]
 
 
 def python() -> Finding:
@@ -104,8 +103,8 @@ def clock(gateway: str) -> Finding:
         return Finding("clock", MISSING, f"no gateway at {gateway} to compare with ({error})", "", needed=False)
     offset = time.time() - theirs
     if abs(offset) > OFFSET_MAX_S:
-        return Finding("clock", WRONG, f"{offset:+.1f} s from the gateway's", "let chrony or systemd-timesyncd set it", needed=False)
-    return Finding("clock", OK, f"{offset:+.1f} s from the gateway's")
+        return Finding("clock", WRONG, f"about {offset:+.0f} s from the gateway's", "let chrony or systemd-timesyncd set it", needed=False)
+    return Finding("clock", OK, "the gateway's, to a second or two")
 
 
 def space(state: Path) -> Finding:
@@ -139,16 +138,15 @@ def port(number: int) -> Finding:
     return Finding(f"port {number}", WRONG, "taken", "by a running cluster? else choose another with --port", needed=False)
 
 
-def vendor_library(vendor: str, name: str) -> Finding:
-    """In a process of its own: a vendor's library may hang, or end its process."""
-    code = f"import ctypes; ctypes.CDLL({name!r})"
+def drivers() -> list[Finding]:
+    """What the agent's own code says of each vendor that it can drive."""
     try:
-        done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=ANSWER_S, check=False)
-    except subprocess.TimeoutExpired:
-        return Finding(f"driver {vendor}", WRONG, f"loading {name} hangs", "the driver is wedged: look into the kernel log", needed=False)
-    if done.returncode == 0:
-        return Finding(f"driver {vendor}", OK, f"{name} loads")
-    return Finding(f"driver {vendor}", MISSING, f"{name} does not load", f"install it where there are {vendor} GPUs", needed=False)
+        found = local_gpus.look()
+    except Unavailable as error:
+        return [Finding("drivers", WRONG, str(error), "restart the machine if a driver is wedged", needed=False)]
+    here = [Finding(f"driver {vendor}", OK, words) for vendor, words in found.there.items()]
+    fix = "needed where there are {} GPUs"
+    return here + [Finding(f"driver {vendor}", MISSING, why, fix.format(vendor), needed=False) for vendor, why in found.missing.items()]
 
 
 def _existing(path: Path) -> Path:

@@ -1,4 +1,6 @@
-"""One line about the GPUs of this machine, before the agent that owns them starts; asked of the agent's own code, in a child."""
+"""The GPUs of this machine as the agent's own code finds them, asked of a child with a deadline: for one line of `muster up --local` before
+the agent that owns them starts, and for `muster doctor`.
+"""
 
 import json
 import subprocess
@@ -6,17 +8,41 @@ import sys
 from collections import Counter
 from typing import Final
 
+import msgspec
+
+from libs.common.errors import Unavailable
+
 SURVEY_S: Final = 20.0
 COMMAND: Final = (sys.executable, "-P", "-m", "services.node_agent.drivers.vendor_calls")
 
 
-def survey() -> str:
+class Local(msgspec.Struct, frozen=True):
+    """By vendor: what there is ("2 x Fake H100"), or why nothing of it can be used."""
+
+    there: dict[str, str]
+    missing: dict[str, str]
+
+
+def look() -> Local:
+    """Raises Unavailable when the drivers do not answer."""
     try:
         done = subprocess.run(COMMAND, input="look\n", capture_output=True, text=True, timeout=SURVEY_S, check=True)
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return f"the GPU drivers of this machine do not answer ({type(error).__name__}): `muster doctor` looks at them"
-    if found["gpus"]:
-        models = Counter(f"{gpu['vendor']} {gpu['model']}" for gpu in found["gpus"])
-        return "GPUs of this machine: " + ", ".join(f"{count} x {model}" for model, count in models.items())
-    return "no GPU was found on this machine (" + "; ".join(f"{vendor}: {why}" for vendor, why in found["missing"].items()) + ")"
+        raise Unavailable(f"the GPU drivers of this machine do not answer ({type(error).__name__}): see the kernel log") from error
+    models: dict[str, Counter[str]] = {}
+    for gpu in found["gpus"]:
+        models.setdefault(gpu["vendor"], Counter())[gpu["model"]] += 1
+    there = {vendor: ", ".join(f"{count} x {model}" for model, count in counts.items()) for vendor, counts in models.items()}
+    return Local(there, found["missing"])
+
+
+def survey() -> str:
+    """One line."""
+    try:
+        found = look()
+    except Unavailable as error:
+        return str(error)
+    if found.there:
+        return "GPUs of this machine: " + "; ".join(f"{vendor}: {words}" for vendor, words in found.there.items())
+    return "no GPU was found on this machine (" + "; ".join(f"{vendor}: {why}" for vendor, why in found.missing.items()) + ")"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from libs.common import settings
 from libs.common.admission import Invitation
+from libs.common.configuration import ENV_FILE
 from libs.common.errors import Refused
 from libs.common.settings import Settings
 from libs.embedded import identity
@@ -98,8 +99,8 @@ def kept(state: Path) -> dict[str, str]:
 
 
 def exec_agent(state: Path) -> None:
-    """This process becomes the agent."""
-    environ = {**os.environ, **kept(state)}
+    """This process becomes the agent, whatever directory it was called in."""
+    environ = {**os.environ, ENV_FILE: "", **kept(state)}
     os.execve(sys.executable, [sys.executable, "-P", "-m", "services.node_agent"], environ)
 
 

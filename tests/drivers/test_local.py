@@ -9,6 +9,8 @@ import pytest
 
 from libs.common.errors import Unavailable
 from libs.common.model import Gpu, GpuId
+from libs.doctor import MISSING, OK, WRONG, checks
+from libs.embedded import local_gpus
 from services.node_agent.drivers import local
 from services.node_agent.drivers.local import LocalDriver
 
@@ -92,3 +94,24 @@ async def test_what_is_no_answer_is_unavailable() -> None:
     driver = LocalDriver((sys.executable, "-c", "input(); print('not json')"))
     with pytest.raises(Unavailable, match="did not answer"):
         await driver.inventory()
+
+
+def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(world: Path) -> None:
+    assert local_gpus.survey() == "GPUs of this machine: nvidia: 2 x Fake H100"
+    here, *others = checks.drivers()
+    assert (here.what, here.state, here.found) == ("driver nvidia", OK, "2 x Fake H100")
+    assert all(other.state == MISSING and not other.needed for other in others)
+
+
+@pytest.mark.skipif(DEVICES, reason="this machine has devices")
+def test_one_line_says_that_there_is_none_and_why_of_each_vendor() -> None:
+    assert local_gpus.survey().startswith("no GPU was found on this machine (nvidia: NVML Shared Library Not Found; amd: ")
+    assert "\n" not in local_gpus.survey()
+    assert {found.state for found in checks.drivers()} == {MISSING}
+
+
+def test_a_driver_that_hangs_is_one_line_too(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (world / "hang").touch()
+    monkeypatch.setattr(local_gpus, "SURVEY_S", 1.0)
+    assert "do not answer" in local_gpus.survey()
+    assert [found.state for found in checks.drivers()] == [WRONG]

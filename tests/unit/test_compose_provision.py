@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from libs.common import settings
 from libs.common.errors import Refused
+from libs.common.settings import ELSEWHERE, Settings
 from libs.compose import containers as c
 from libs.compose.provision import provision, reset_key
 from libs.embedded import identity
@@ -152,6 +155,14 @@ def test_what_is_published_for_other_machines_is_published_on_the_address_that_w
     assert all(port.startswith("${MUSTER_LISTEN}:") and port.endswith((":4222", ":8443")) for each in ports.values() for port in each)
     assert listen["gateway-a"]["environment"] == listen["gateway-b"]["environment"]
     assert set(listen) <= set(services())
+
+
+def test_every_variable_of_the_containers_is_one_that_all_programs_know() -> None:
+    """The `.env` beside compose.yaml is read by the command too, and a name that it does not know stops it."""
+    texts = [(ROOT / "deploy" / name).read_text() for name in ("docker-compose.yml", "listen.yml")]
+    names = {name for text in texts for name in re.findall(r"\$\{(MUSTER_[A-Z0-9_]+)", text)}
+    assert "MUSTER_LISTEN" in names
+    assert names <= {*ELSEWHERE, *settings.environment(Settings())}
 
 
 def test_every_container_is_read_only_without_rights_and_bounded_in_what_it_logs() -> None:

@@ -35,9 +35,3 @@ def test_a_local_directory_is_on_no_network_and_a_virtual_one_is_told_apart_by_i
     finally:
         disk.NETWORK_TYPES.clear()
         disk.NETWORK_TYPES.update(kinds)
-
-
-def test_a_library_that_is_not_there_is_missing_and_costs_no_node_its_fitness() -> None:
-    found = checks.vendor_library("nobody", "libnobody-has-this.so.9")
-    assert (found.state, found.needed) == (MISSING, False)
-    assert checks.vendor_library("c", "libc.so.6").state == OK

@@ -53,6 +53,9 @@ def look() -> Found:
     for vendor, devices in VENDORS.items():
         try:
             found = list(devices())
+        except ModuleNotFoundError as error:
+            missing[vendor] = f"Python's {error.name} is not installed: pip install 'muster-gpu[{vendor}]'"
+            continue
         except Exception as error:  # the bindings raise anything, on import too: KeyError, OSError, their own
             missing[vendor] = " ".join(str(error).split())[:200] or type(error).__name__
             continue
