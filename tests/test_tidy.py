@@ -38,7 +38,9 @@ PURE: Final = (
     *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment", "gossip")),
 )
 IMPURE_MODULES: Final = (*("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib", "datetime", "threading"),)
-NATS_FILES: Final = tuple(f"libs/common/{stem}.py" for stem in ("log_jetstream", "bus_nats", "kv_nats", "objects_nats", "stream_nats"))
+NATS_FILES: Final = tuple(
+    f"libs/common/{stem}.py" for stem in (*("log_jetstream", "bus_nats", "kv_nats", "objects_nats"), "stream_nats", "uploads_nats")
+)
 EMPTY_NAMES: Final = ("manager", "handler", "handlers", "util", "utils", "helper", "helpers", "base", "core", "impl")
 
 # Where everything is caught, and why.

@@ -6,10 +6,11 @@ gateway become the typed faults of `faults.py`. A fresh connection for each requ
 
 import http.client
 import json
+import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Final, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
 from libs.cli.faults import Cut, Declined, Unreachable
@@ -24,6 +25,8 @@ KEEPALIVE_IDLE_S: Final = 15
 
 Query = Mapping[str, object]
 Json = dict[str, Any]
+# A file is sent as it is read.
+Payload = bytes | IO[bytes] | None
 
 
 def job_path(ref: str, *parts: str) -> str:
@@ -61,7 +64,7 @@ def send(
     method: str,
     path: str,
     query: Query | None = None,
-    payload: bytes | None = None,
+    payload: Payload = None,
     content_type: str = "application/octet-stream",
     answer_s: float = ANSWER_S,
 ) -> Json:
@@ -121,14 +124,14 @@ class Stream:
 
 @contextmanager
 def _answered(
-    profile: Profile, method: str, path: str, query: Query | None, payload: bytes | None, content_type: str, answer_s: float
+    profile: Profile, method: str, path: str, query: Query | None, payload: Payload, content_type: str, answer_s: float
 ) -> Iterator[http.client.HTTPResponse]:
     connection = _connection(profile)
     try:
         _connect(profile, connection)
         assert connection.sock is not None
         connection.sock.settimeout(answer_s)
-        response = _exchange(profile, connection, method, _target(profile, path, query), payload, _headers(profile, content_type))
+        response = _exchange(profile, connection, method, _target(profile, path, query), payload, _headers(profile, content_type, payload))
         if response.status >= 400:
             _decline(profile, response)
         yield response
@@ -137,10 +140,11 @@ def _answered(
 
 
 def _exchange(
-    profile: Profile, connection: http.client.HTTPConnection, method: str, target: str, payload: bytes | None, headers: dict[str, str]
+    profile: Profile, connection: http.client.HTTPConnection, method: str, target: str, payload: Payload, headers: dict[str, str]
 ) -> http.client.HTTPResponse:
     try:
-        connection.request(method, target, payload, headers)
+        with suppress(BrokenPipeError, ConnectionResetError):  # it may have refused without reading all of the body
+            connection.request(method, target, payload, headers)
         return connection.getresponse()
     except TimeoutError as error:
         raise Cut(f"{profile.url} did not answer {method} {target} in time; it may still do what was asked") from error
@@ -175,12 +179,14 @@ def _target(profile: Profile, path: str, query: Query | None) -> str:
     return base + path + ("?" + urlencode(given, doseq=True) if given else "")
 
 
-def _headers(profile: Profile, content_type: str) -> dict[str, str]:
+def _headers(profile: Profile, content_type: str, payload: Payload) -> dict[str, str]:
     headers = {"Accept": "*/*", "User-Agent": "muster-cli"}
     if profile.key:
         headers["Authorization"] = f"Bearer {profile.key}"
     if content_type:
         headers["Content-Type"] = content_type
+    if payload is not None and not isinstance(payload, bytes):
+        headers["Content-Length"] = str(os.fstat(payload.fileno()).st_size)
     return headers
 
 

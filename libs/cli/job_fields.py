@@ -30,6 +30,7 @@ FIELDS: Final[dict[str, Field]] = {
     "command": Field(COMMAND, "command"),
     "name": Field(TEXT, "name"),
     "workdir": Field(TEXT, "workdir"),
+    "upload": Field(TEXT, "upload"),
     "env": Field(TEXTS, "env"),
     "secrets": Field(TEXTS, "secrets"),
     "nodes": Field(WHOLE, "nodes"),

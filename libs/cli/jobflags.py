@@ -42,6 +42,7 @@ _FLAGS = (
         "--secret", "secrets", multiple=True, metavar="NAME[=ENV]", help="A secret of your tenant, as a variable (muster secret)."
     ),
     click.option("-C", "--workdir", metavar="DIR", help="Working directory (default: this one)."),
+    click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
     click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
     click.option("-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."),
     click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
@@ -66,11 +67,17 @@ def job_flags(verb: F) -> F:
 
 
 def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]:
-    """The job as the gateway takes it, from the flags' values. Raises UsageError for a bad K=V."""
+    """The job as the gateway takes it, from the flags' values, but for `upload`, which still is a directory (`uploading.brought`).
+
+    Raises UsageError for a bad K=V.
+    """
     job = {name: value for name, value in asked.items() if was_given(name, value)}
     job["command"] = list(command)
     job["user"] = user
-    job["workdir"] = working_directory(asked["workdir"])
+    if asked["upload"] and asked["workdir"]:
+        raise click.UsageError("--upload is the job's working directory: leave out --workdir")
+    if not asked["upload"]:
+        job["workdir"] = working_directory(asked["workdir"])
     job["labels"] = pairs(asked["labels"], "--label")
     job["secrets"] = secrets(asked["secrets"])
     job["env"] = pairs(asked["env"], "--env", os.environ.get)

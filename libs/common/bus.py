@@ -27,10 +27,11 @@ class Bus(Protocol):
         """Ask one listener. Raises errors.Unavailable when none answers in time, and when question or answer is too large."""
         ...
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
         """Call `handler(subject, data)` for each message; its answer goes back to the asker.
 
         One at a time and in order, unless `concurrent`: then up to CONCURRENT_MAX at once, for answers that wait.
+        Of all who subscribe under one `queue`, one hears each message; without, all do.
         """
         ...
 

@@ -25,7 +25,8 @@ def matches(pattern: str, subject: str) -> bool:
 class Subscription:
     """One listener: messages wait here and are handled one at a time."""
 
-    def __init__(self, pattern: str, handler: Handler) -> None:
+    def __init__(self, pattern: str, handler: Handler, queue: str = "") -> None:
+        self.queue = queue
         self.pattern = pattern
         self.handler = handler
         self.waiting: deque[tuple[str, bytes, asyncio.Future[bytes] | None]] = deque()
@@ -46,8 +47,8 @@ class Subscription:
 class ConcurrentSubscription(Subscription):
     """One listener whose answers may wait: up to CONCURRENT_MAX messages are handled at once, the others wait in order."""
 
-    def __init__(self, pattern: str, handler: Handler) -> None:
-        super().__init__(pattern, handler)
+    def __init__(self, pattern: str, handler: Handler, queue: str = "") -> None:
+        super().__init__(pattern, handler, queue)
         self.places = asyncio.Semaphore(CONCURRENT_MAX)
         self.tasks: dict[asyncio.Task[None], None] = {}
 
@@ -107,8 +108,8 @@ class MemoryBus:
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s") from error
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
-        self.subscriptions.append((ConcurrentSubscription if concurrent else Subscription)(subject, handler))
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
+        self.subscriptions.append((ConcurrentSubscription if concurrent else Subscription)(subject, handler, queue))
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The listener died: what waits for it is lost."""
@@ -117,4 +118,7 @@ class MemoryBus:
             subscription.task.cancel()
 
     def _listeners(self, subject: str) -> list[Subscription]:
-        return [s for s in self.subscriptions if matches(s.pattern, subject)]
+        """Of a queue's listeners the first."""
+        found = [s for s in self.subscriptions if matches(s.pattern, subject)]
+        queues = {s.queue: s for s in reversed(found)}
+        return [s for s in found if not s.queue or queues[s.queue] is s]

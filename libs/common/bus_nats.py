@@ -54,7 +54,7 @@ class NatsBus:
             raise Unavailable(answer.headers[ERROR_HEADER])
         return answer.data
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
         async def answer(msg: Msg) -> None:
             reply = await handler(msg.subject, msg.data)
             if msg.reply and reply is not None:
@@ -74,7 +74,7 @@ class NatsBus:
             running.add(task)
             task.add_done_callback(ended)
 
-        await self.client.subscribe(subject, cb=answer_beside if concurrent else answer)
+        await self.client.subscribe(subject, queue=queue, cb=answer_beside if concurrent else answer)
         try:  # the server knows of it before this returns
             await self.client.flush()  # nats-py sends its PING past what is still to be written: after its answer that is written
             await self.client.flush()

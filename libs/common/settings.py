@@ -55,6 +55,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_answer_bytes: int = 128 << 20
     model_output_tokens: int = 4_096
     limits_answer_ms: int = 2_000
+    upload_bytes: int = 256 << 20
+    upload_files: int = 50_000
+    upload_store_bytes: int = 4 << 30
     audit_url: str = ""
     audit_begin: int = 1
     audit_stream_bytes: int = 1 << 30
@@ -162,6 +165,9 @@ HELP = {
     "model_answer_bytes": "largest answer of a model that is not a stream",
     "model_output_tokens": "max_tokens of a request that names none and counts against a token limit",
     "limits_answer_ms": "how long quota may take to give a gateway a part of a limited tenant's minute",
+    "upload_bytes": "largest directory that a job may bring along (--upload), as an archive; command, gateways and agents each keep to it",
+    "upload_files": "most files and folders in it",
+    "upload_store_bytes": "bound of the bucket UPLOADS, where such archives lie, when it is first made",
     "audit_url": "archive database (SQLAlchemy URL); default SQLite in the state directory",
     "audit_begin": "first commit of an empty archive; above 1 only when the log was trimmed and the archive before it is lost for ever",
     "audit_stream_bytes": "bound of the stream AUDIT, where events for consumers are published, the oldest go first; 0: it is not written",

@@ -63,12 +63,14 @@ SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> sched
 QUOTA_ASK: Final = "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return
 AUDIT_ASK: Final = "ask.audit"  # ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head
 SECRETS_ASK: Final = "ask.secrets"  # ask.secrets.<node>: agent -> gateway: what a job that is about to start names
+UPLOADS_ASK: Final = "ask.uploads"  # ask.uploads.<node>: agent -> gateway: a piece of what a job that is about to start brings along
 ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
 ADMITTED: Final = "ask.gateway.admitted"  # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
 SECRET_BUCKET: Final = "SECRETS"  # tenants' secrets, sealed
 SNAPSHOT_BUCKET: Final = "SNAPSHOTS"
+UPLOAD_BUCKET: Final = "UPLOADS"  # directories that jobs bring along, as archives
 
 # Streams beside the log, both audit's; copies of what it keeps.
 AUDIT_STREAM: Final = "AUDIT"
@@ -99,6 +101,10 @@ def ask_node(node_id: str, verb: str) -> str:
 
 def ask_secrets(node_id: str) -> str:
     return f"{SECRETS_ASK}.{node_id}"
+
+
+def ask_uploads(node_id: str) -> str:
+    return f"{UPLOADS_ASK}.{node_id}"
 
 
 def ask_scheduler(verb: str) -> str:

@@ -38,12 +38,14 @@ BESIDE: Final = {
         "commits that the log no longer holds, from the archive; its events; the newest signed head",
     ),
     "SECRETS_ASK": (s.ask_secrets("NODE"), "agent -> gateway", "the secrets of a job that is about to start, sealed to the asker"),
+    "UPLOADS_ASK": (s.ask_uploads("NODE"), "agent -> gateway", "the pieces of what a job that is about to start brings along"),
     "ALIVE": (s.ALIVE, "scheduler -> standbys", "the leader's sign of life"),
 }
 BUCKETS: Final = {
     "OUTPUT_BUCKET": (s.OUTPUT_BUCKET, "the last bytes of each ended job, off its node"),
     "SECRET_BUCKET": (s.SECRET_BUCKET, "tenants' secrets, sealed under a key that only the gateways have"),
     "LEADER_BUCKET": (s.LEADER_BUCKET, "the leader's renewals: quorum writes that say that it still reaches the log"),
+    "UPLOAD_BUCKET": (s.UPLOAD_BUCKET, "directories that jobs bring along, as archives, by tenant and SHA-256"),
     "SNAPSHOT_BUCKET": (s.SNAPSHOT_BUCKET, "snapshots of the state: `cluster` saves a replay, `base` stands for what was trimmed"),
 }
 # By the name of the constant in subjects.py: stream, and of its subject what it holds.

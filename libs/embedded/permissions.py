@@ -32,6 +32,7 @@ OUTPUT_STREAM: Final = f"KV_{s.OUTPUT_BUCKET}"
 SECRET_STREAM: Final = f"KV_{s.SECRET_BUCKET}"
 LEADER_STREAM: Final = f"KV_{s.LEADER_BUCKET}"
 SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
+UPLOAD_STREAM: Final = f"OBJ_{s.UPLOAD_BUCKET}"
 # Made and written by audit alone.
 AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
 STREAMS: Final = (s.STREAM, OUTPUT_STREAM, SECRET_STREAM, LEADER_STREAM, SNAPSHOT_STREAM)
@@ -126,6 +127,7 @@ def node_crossing(node_id: str) -> Crossing:
         s.heartbeat(node_id),
         s.desired(node_id),
         s.ask_secrets(node_id),
+        s.ask_uploads(node_id),
         s.roster(node_id),
         *_put_output(),
     )
@@ -182,14 +184,14 @@ def _trimmer() -> Allowed:
 
 
 def _gateway(instance: str, fleet: Fleet) -> Allowed:
-    """Its own intents, questions, jobs' last output, tenants' secrets, and the snapshots that it makes, in a bucket that it may make."""
+    """Its own intents, questions, jobs' last output, tenants' secrets and uploads, and snapshots; the last two in buckets that it makes."""
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
     nodes = () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
     answers = (CROSSED_INBOX, f"{_prefix(KEEPER)}.>", *nodes)
-    publish = (s.gateway(instance), *asks, *reads, *secrets, *_save_snapshots(), *answers)
-    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*"), s.ADMITTED))
+    publish = (s.gateway(instance), *asks, *reads, *secrets, *_save_snapshots(), *_keep_uploads(), *answers)
+    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*"), s.ask_uploads("*"), s.ADMITTED))
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:
@@ -218,7 +220,17 @@ def _read_snapshots() -> tuple[str, ...]:
 
 
 def _save_snapshots() -> tuple[str, ...]:
-    return (f"$O.{s.SNAPSHOT_BUCKET}.>", *(f"{API}.STREAM.{verb}.{SNAPSHOT_STREAM}" for verb in ("CREATE", "PURGE")))
+    return _write_objects(s.SNAPSHOT_BUCKET)
+
+
+def _keep_uploads() -> tuple[str, ...]:
+    """A piece of an object is a message that a direct get finds by the one before it. A node has none of this: it asks a gateway."""
+    reads = (*_read_stream(UPLOAD_STREAM), f"{API}.DIRECT.GET.{UPLOAD_STREAM}")
+    return (*_write_objects(s.UPLOAD_BUCKET), *reads)
+
+
+def _write_objects(bucket: str) -> tuple[str, ...]:
+    return (f"$O.{bucket}.>", *(f"{API}.STREAM.{verb}.OBJ_{bucket}" for verb in ("CREATE", "PURGE")))
 
 
 def _consume(stream: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from libs.common.log import Entry, Log, settled_bounds
 from libs.common.model import JobId
 from libs.common.settings import Settings
 from libs.common.snapshot_store import SnapshotStore
+from libs.common.uploads import MemoryUploads, UploadStore
 from libs.common.writer import Writer
 from services.api_gateway import roles
 from services.api_gateway.access import Recorder
@@ -37,6 +38,7 @@ from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.roles import Principal
 from services.api_gateway.secret_answers import SecretAnswers
 from services.api_gateway.telemetry import Telemetry
+from services.api_gateway.upload_answers import UploadAnswers
 from services.api_gateway.vault import Vault
 from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
@@ -69,6 +71,7 @@ class Gateway:
         store: SnapshotStore,
         filled: Callable[[], Awaitable[float]] | None = None,
         secrets: OutputStore | None = None,
+        uploads: UploadStore | None = None,
     ) -> None:
         self.log = log
         self.bus = bus
@@ -83,6 +86,9 @@ class Gateway:
         self.meter: Meter = Limited(lambda: self.cluster, bus, clock, settings.limits_answer_ms / 1_000)
         self.vault = Vault(settings.vault_key_file, secrets or MemoryOutputs())
         self.secret_answers = SecretAnswers(lambda: self.cluster, bus, self.vault)
+        self.uploads = uploads or MemoryUploads()
+        self.upload_answers = UploadAnswers(lambda: self.cluster, bus, self.uploads)
+        self.receiving = 0
         self.upstream = Upstream(settings)
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
@@ -111,6 +117,7 @@ class Gateway:
             await self.replay()
             await self.secret_answers.listen()
             await self.admission.listen()
+            await self.upload_answers.listen()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.writer.run(), name="writer")
                 tasks.create_task(self._read(), name="reader")

@@ -143,6 +143,8 @@ def _check(spec: JobSpec) -> None:
     if spec.name and not NAME.match(spec.name):
         raise Refused(f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 128)")
     check_workdir(spec.workdir)
+    if spec.upload and spec.workdir:
+        raise Refused("workdir: an upload is the job's working directory: give one of them")
     if spec.on_control_loss not in CONTROL_LOSS:
         raise Refused(f"on_control_loss: {spec.on_control_loss!r} is not known: leave it out, or give {' or '.join(CONTROL_LOSS)}")
 

@@ -65,6 +65,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("PUT", "/v1/jobs/{ref}/stdin"): CHANGE,
     ("POST", "/v1/jobs/{ref}/cancel"): CHANGE,
     ("POST", "/v1/jobs/{ref}/kill"): CHANGE,
+    ("GET", "/v1/uploads/{sha256}"): CREATE,
+    ("PUT", "/v1/uploads/{sha256}"): CREATE,
     ("POST", "/v1/deployments"): CREATE,
     ("GET", "/v1/deployments"): READ,
     ("GET", "/v1/deployments/{name}"): READ,

@@ -4,25 +4,20 @@ The fold says who that is, and of which tenant the job is; the values are opened
 tests/integration/test_secrets.py.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
-from libs.common import job_life, subjects
+from libs.common import subjects
 from libs.common.bus import Bus
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.model import NodeId
 from libs.common.secret_fold import secret_key
 from libs.common.secret_messages import SecretAnswer, SecretAsk
+from services.api_gateway.placed import placed
 from services.api_gateway.vault import Vault, sealed_to
-
-# An agent may hear of its order before this gateway has folded the placement.
-PLACED_WAIT_S: Final = 2.0
-LOOK_S: Final = 0.02
 
 logger = logging.getLogger(__name__)
 
@@ -48,22 +43,9 @@ class SecretAnswers:
             return msgspec.msgpack.encode(SecretAnswer(refused=str(error)))
 
     async def _sealed(self, ask: SecretAsk, node_id: NodeId) -> bytes:
-        job = await self._placed(ask, node_id)
+        job = await placed(self.cluster, ask.job_id, ask.attempt, node_id)
         values = {variable: await self._value(job, name) for variable, name in job.spec.secrets.items()}
         return sealed_to(ask.public_key, values)
-
-    async def _placed(self, ask: SecretAsk, node_id: NodeId) -> Job:
-        """The job, if its present attempt has a living member on that node."""
-        for _ in range(int(PLACED_WAIT_S / LOOK_S)):
-            job = self.cluster().jobs.get(ask.job_id)
-            if job is not None and job.attempt == ask.attempt and node_id in job.members:
-                break
-            await asyncio.sleep(LOOK_S)
-        else:
-            raise Refused(f"attempt {ask.attempt} of {ask.job_id} is not on node {node_id}")
-        if job.members[node_id].state in job_life.MEMBER_OVER:
-            raise Refused(f"attempt {ask.attempt} of {ask.job_id} is over on node {node_id}")
-        return job
 
     async def _value(self, job: Job, name: str) -> str:
         known = self.cluster().secrets.get(secret_key(job.tenant, name))

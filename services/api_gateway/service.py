@@ -17,6 +17,7 @@ from libs.common.kv_nats import KvOutputs
 from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.objects_nats import NatsObjects, filled_part
 from libs.common.settings import Settings
+from libs.common.uploads_nats import NatsUploads
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 
@@ -33,6 +34,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         NatsObjects(client, settings.stream_replicas),
         filled=lambda: filled_part(client),
         secrets=KvOutputs(client, subjects.SECRET_BUCKET),
+        uploads=NatsUploads(client, settings.stream_replicas, settings.upload_store_bytes),
     )
     await serve(gateway, settings.gateway_host, settings.gateway_port, stop)
 

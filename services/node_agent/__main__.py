@@ -15,6 +15,7 @@ from libs.common.kv_nats import KvOutputs
 from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
+from libs.common.uploads import Bounds
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
 from services.node_agent.environment import passed_on
@@ -79,7 +80,8 @@ async def _serve(
             if stop.is_set() or peers is None or not peers.holds_lease():
                 raise
     state_dir = Path(settings.state)
-    jobs = JobDirectories(state_dir, Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs))
+    keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
+    jobs = JobDirectories(state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files))
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, probe, peers)
     try:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
+from libs.common.uploads import Bounds
 from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
 from services.node_agent.probe import is_free
@@ -26,6 +27,7 @@ from services.node_agent.supervision import lost, output, processes, records
 from services.node_agent.supervision.lease import Lease, boottime_ns
 from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
+from services.node_agent.uploads import Unpacking
 
 LEASE: Final = "lease"
 # Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is overruled so long before it.
@@ -38,8 +40,9 @@ logger = logging.getLogger(__name__)
 class JobDirectories:
     """See `supervision_protocol.JobSupervisors`. `state_dir` belongs to this agent alone; `keep` bounds what is kept of ended attempts."""
 
-    def __init__(self, state_dir: Path, keep: Keep = KEEP_ALL) -> None:
+    def __init__(self, state_dir: Path, keep: Keep = KEEP_ALL, bounds: Bounds | None = None) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
+        self.unpacking = Unpacking(state_dir.resolve(), bounds or Bounds())
         self.jobs_dir = state_dir.resolve() / "jobs"
         self.lease_path = str(state_dir.resolve() / LEASE)
         self.supervisors = Supervisors(state_dir, self._told)
@@ -52,14 +55,26 @@ class JobDirectories:
         self.on_event = on_event
         await self.supervisors.start()
         self.lease = Lease(self.lease_path)
+        await asyncio.to_thread(_sweep, self.jobs_dir)
         await self.kept.load()
         return [self._adopted(AttemptRef(JobId(found.job_id), found.attempt)) for found in self.supervisors.known()]
 
     async def close(self) -> None:
         if self.guard is not None:
             self.guard.cancel()
+        self.unpacking.close()
         await self.supervisors.close()
         self.lease.close()
+
+    async def unpack(self, ref: AttemptRef, sha256: str, pieces: AsyncIterator[bytes], wanted: Callable[[], bool]) -> str:
+        job_dir = self._dir(ref)
+        if _is_marked(job_dir):
+            raise AlreadyLaunched(f"{key_of(ref)} was started before")
+        try:
+            return await self.unpacking.unpack(Path(job_dir), sha256, pieces, wanted)
+        except Refused as error:
+            await asyncio.to_thread(_remove_unmarked, job_dir)
+            raise Refused(f"{key_of(ref)} cannot be started: {error}") from error
 
     async def launch(self, launch: Launch) -> None:
         if launch.probe is not None and not is_free(launch.probe.port):
@@ -199,5 +214,16 @@ def _exit(record: Mapping[str, Any]) -> Exit:
 
 
 def _remove_unmarked(job_dir: str) -> None:
-    if not any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE)):
+    if not _is_marked(job_dir):
         shutil.rmtree(job_dir, ignore_errors=True)
+
+
+def _is_marked(job_dir: str) -> bool:
+    """Whether the attempt was started, ever."""
+    return any(os.path.exists(f"{job_dir}/{name}") for name in (records.MARKER, records.DONE))
+
+
+def _sweep(jobs_dir: Path) -> None:
+    """What an agent that was killed before it could start an attempt has left of it."""
+    for name in os.listdir(jobs_dir):
+        _remove_unmarked(str(jobs_dir / name))

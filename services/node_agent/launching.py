@@ -4,9 +4,7 @@ Secrets are asked for when the job is about to start, of the gateways, and opene
 supervisor in memory, with the rest of the environment: nothing of it is written to disk (`supervision/order.py`).
 """
 
-import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 from nacl.exceptions import CryptoError
@@ -14,17 +12,14 @@ from nacl.public import PrivateKey, SealedBox
 
 from libs.common import subjects
 from libs.common.bus import Bus
-from libs.common.errors import Refused, Unavailable
+from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.secret_messages import SecretAnswer, SecretAsk
 from services.node_agent import serving
 from services.node_agent.environment import environment, reserved
+from services.node_agent.gateways import asked
 from services.node_agent.supervision_protocol import Launch, Machine
-
-ASK_S: Final = 5.0
-ASK_TRIES: Final = 4
-ASK_AGAIN_S: Final = 1.0
 
 
 async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, inventory: Sequence[Gpu], bus: Bus) -> Launch:
@@ -51,23 +46,14 @@ async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, invent
 async def _secrets(order: StartOrder, node_id: NodeId, bus: Bus) -> dict[str, str]:
     """{variable: value}. Raises Refused."""
     private = PrivateKey.generate()
-    ask = msgspec.msgpack.encode(SecretAsk(order.job_id, order.attempt, bytes(private.public_key)))
-    answer = await _asked(subjects.ask_secrets(node_id), ask, bus)
+    ask = SecretAsk(order.job_id, order.attempt, bytes(private.public_key))
+    try:
+        answer = await asked(subjects.ask_secrets(node_id), ask, SecretAnswer, bus)
+    except Refused as error:
+        raise Refused(f"its secrets were not given: {error}") from error
     if answer.refused:
         raise Refused(f"its secrets were not given: {answer.refused}")
     try:
         return msgspec.msgpack.decode(SealedBox(private).decrypt(answer.sealed), type=dict[str, str])
     except (CryptoError, msgspec.DecodeError) as error:
         raise Refused("its secrets were not given: the answer does not open with this node's key") from error
-
-
-async def _asked(subject: str, ask: bytes, bus: Bus) -> SecretAnswer:
-    """A gateway may just be starting; the job's own start limit bounds all of this."""
-    for left in reversed(range(ASK_TRIES)):
-        try:
-            return msgspec.msgpack.decode(await bus.request(subject, ask, ASK_S), type=SecretAnswer)
-        except (Unavailable, msgspec.DecodeError) as error:
-            if not left:
-                raise Refused(f"its secrets were not given: no gateway answered ({error})") from error
-        await asyncio.sleep(ASK_AGAIN_S)
-    raise AssertionError("the loop above returns or raises")

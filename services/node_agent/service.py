@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Final, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import subjects
@@ -34,6 +35,7 @@ from services.node_agent.drivers import Driver
 from services.node_agent.launching import launch_of
 from services.node_agent.peers import Peers
 from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Machine, Memory, Prober
+from services.node_agent.uploads import fetched
 
 # An answer is waited for during so much of a heartbeat's interval.
 ANSWER_PART: Final = 0.8
@@ -255,7 +257,12 @@ class Agent:
     async def _launch(self, order: StartOrder) -> None:
         key = attempt_key(order.job_id, order.attempt)
         try:
-            await self.jobs.launch(await launch_of(order, self.node_id, self.machine, self.inventory, self.bus))
+            launch = await launch_of(order, self.node_id, self.machine, self.inventory, self.bus)
+            if order.spec.upload:
+                pieces = fetched(order, self.node_id, self.bus)
+                workdir = await self.jobs.unpack(launch.ref, order.spec.upload, pieces, lambda: s.is_wanted(self.state, key))
+                launch = replace(launch, workdir=workdir)
+            await self.jobs.launch(launch)
         except AlreadyLaunched as error:
             self.tell(o.JobLaunched(key))
             self.tell(o.ProcessExited(key, o.Exit(executed=False, exit_code=None, reason="supervisor_lost", detail=str(error))))

@@ -218,6 +218,12 @@ def _take_in(state: State, key: str, attempt: Attempt) -> Attempt | None:
     return attempt
 
 
+def is_wanted(state: State, key: str) -> bool:
+    """Whether an attempt that is being made ready is still to begin."""
+    attempt = state.attempts.get(key)
+    return attempt is not None and attempt.stop is None and not state.lost
+
+
 def goes_on(attempt: Attempt) -> bool:
     """It runs, and no silence of the scheduler ends it: the next incarnation accounts for it."""
     return attempt.phase == LAUNCHED and attempt.ignore_lease

@@ -4,7 +4,7 @@
 one number and one name over restarts (`incarnation.IncarnationFile`). Nothing here is pure; nothing here decides.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -71,6 +71,11 @@ class JobSupervisors(Protocol):
 
     async def close(self) -> None:
         """Let go; jobs live on."""
+        ...
+
+    async def unpack(self, ref: AttemptRef, sha256: str, pieces: AsyncIterator[bytes], wanted: Callable[[], bool]) -> str:
+        """What the attempt brings along, verified, as a directory of its own; gives its path. Raises AlreadyLaunched, or Refused, also when
+        it is not `wanted` any more; then nothing of it is left."""
         ...
 
     async def launch(self, launch: Launch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from libs.common.bus import CONCURRENT_MAX, Bus
+from libs.common.bus import CONCURRENT_MAX, Bus, Handler
 from libs.common.bus_memory import MemoryBus
 from libs.common.bus_nats import NatsBus
 from libs.common.log_jetstream import connect
@@ -89,3 +89,24 @@ async def test_a_plain_subscription_answers_one_at_a_time_in_order(bus: Bus) -> 
     slow.go.set()
     await asyncio.gather(*asks)
     assert (heard, slow.most) == ([b"slow", b"1", b"2", b"3"], 1)
+
+
+async def test_of_a_queue_one_hears_each_message_and_of_others_all_do(bus: Bus) -> None:
+    heard: list[str] = []
+
+    def listener(name: str) -> Handler:
+        async def hear(subject: str, data: bytes) -> bytes | None:
+            heard.append(name)
+            return None
+
+        return hear
+
+    for name, queue in (("a", "q"), ("b", "q"), ("c", "")):
+        await bus.subscribe("told", listener(name), concurrent=True, queue=queue)
+    for _ in range(10):
+        await bus.publish("told", b"")
+    async with asyncio.timeout(ANSWER_S):
+        while len(heard) < 20:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert len(heard) == 20 and heard.count("c") == 10

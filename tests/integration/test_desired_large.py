@@ -48,11 +48,11 @@ class Deaf(NatsBus):
         if not subject.startswith(subjects.ORDERS):
             await super().publish(subject, data)
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
         async def later(subject: str, data: bytes) -> bytes | None:
             return await handler(subject, data) if self.open else None
 
-        await super().subscribe(subject, later if subject.startswith(subjects.DESIRED) else handler, concurrent)
+        await super().subscribe(subject, later if subject.startswith(subjects.DESIRED) else handler, concurrent, queue)
 
 
 class Told(Agent):

@@ -108,7 +108,7 @@ class SimBus:
         finally:
             timer.cancel()
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False) -> None:
+    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
         self.process.check()
         self.network.join(SimSubscription(subject, self._answering(handler), self.process, self.host))
 

@@ -18,6 +18,7 @@ from libs.cli.output import complain
 from libs.cli.profile import read_profile
 from libs.cli.stdin_forwarding import Forwarder, worth_forwarding
 from libs.cli.stopping import Stopping
+from libs.cli.uploading import brought
 from libs.cli.waiting_note import WaitingNote
 
 ON_NODE: Final = ("running", "releasing", *ENDED)
@@ -38,6 +39,7 @@ def command(words: tuple[str, ...], rank: int, no_stdin: bool, **asked: object) 
     muster run --gpus 2 -- python train.py
     muster run -N 2 -g 8 -t 4h -- torchrun train.py
     muster run --fraction 0.25 -- nvidia-smi
+    muster run --upload . -- python train.py
     cat data.txt | muster run -- wc -l
 
     Exit code: the command's; 128 + the signal that ended it; 1 when it ended without one.
@@ -47,7 +49,7 @@ def command(words: tuple[str, ...], rank: int, no_stdin: bool, **asked: object) 
 
 def _run(words: tuple[str, ...], rank: int, forwarded: bool, asked: Asked) -> int:
     profile = read_profile()
-    wanted = {**asked_job(words, profile.user, asked), "stdin": forwarded}
+    wanted = brought(profile, {**asked_job(words, profile.user, asked), "stdin": forwarded})
     stopping = Stopping(profile)
     job_id = str(ask(profile, "POST", "/v1/jobs", body=wanted)["id"])
     stopping.watch(job_id)

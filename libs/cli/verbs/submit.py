@@ -11,6 +11,7 @@ from libs.cli.jobflags import Asked, asked_job, job_flags, was_given, working_di
 from libs.cli.jobs import Job
 from libs.cli.output import complain, formatted, print_value
 from libs.cli.profile import Profile, read_profile
+from libs.cli.uploading import brought
 from libs.common.errors import Refused
 
 Written = tuple[str, Job]
@@ -77,11 +78,12 @@ def _read(name: str, profile: Profile) -> list[Written]:
 
 
 def _filled(job: Job, profile: Profile) -> Job:
-    return {"user": profile.user, **job, "workdir": working_directory(job.get("workdir"))}
+    workdir = {} if job.get("upload") else {"workdir": working_directory(job.get("workdir"))}
+    return {"user": profile.user, **job, **workdir}
 
 
 def _submit(profile: Profile, place: str, job: Job, dry_run: bool) -> Job:
     try:
-        return ask(profile, "POST", "/v1/jobs", {"dry_run": "true" if dry_run else None}, job)
+        return ask(profile, "POST", "/v1/jobs", {"dry_run": "true" if dry_run else None}, brought(profile, job, dry_run))
     except Declined as error:
         raise Declined(f"{place}: {error}" if place else str(error), error.status, error.body) from error

@@ -72,6 +72,14 @@ class PruneAnswer(msgspec.Struct):
     dry_run: bool
 
 
+class UploadShown(msgspec.Struct):
+    """A directory as it is kept."""
+
+    sha256: str
+    size_bytes: int
+    sent_at: str
+
+
 class AccessList(msgspec.Struct):
     access: list[AccessShown]
     dropped: int
@@ -280,6 +288,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("PUT", "/v1/jobs/{ref}/stdin"): Answer(kind=Taken),
     ("POST", "/v1/jobs/{ref}/cancel"): Answer((202,), JobShown),
     ("POST", "/v1/jobs/{ref}/kill"): Answer((202,), JobShown),
+    ("GET", "/v1/uploads/{sha256}"): Answer(kind=UploadShown),
+    ("PUT", "/v1/uploads/{sha256}"): Answer((200, 201), UploadShown),
     ("POST", "/v1/deployments"): Answer((200, 201), ModelShown),
     ("GET", "/v1/deployments"): _list("deployments", ModelShown),
     ("GET", "/v1/deployments/{name}"): Answer(kind=ModelShown),

@@ -28,6 +28,7 @@ from services.api_gateway.http import (
     secrets,
     streams,
     tenants,
+    uploads,
     watch,
 )
 from services.api_gateway.http.edge import Edge, refuse
@@ -49,6 +50,7 @@ ROUTERS = (
     tenants.router,
     keys.router,
     secrets.router,
+    uploads.router,
     access.router,
     audit.router,
     health.router,

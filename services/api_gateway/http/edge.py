@@ -21,6 +21,8 @@ from services.api_gateway.roles import Principal
 
 BODY_BYTES_MAX: Final = 1 << 20
 KEYED: Final = "/v1"
+# The one route that takes more.
+UPLOADS: Final = "/v1/uploads/"
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
@@ -55,7 +57,7 @@ class Edge:
             elif route is not None:
                 await self.openai(scope, receive, passage.send)
             else:
-                await self.app(scope, _Bounded(receive).receive, passage.send)
+                await self.app(scope, _Bounded(receive, self._bytes_max(scope["path"])).receive, passage.send)
         finally:
             passage.end()
 
@@ -79,9 +81,12 @@ class Edge:
             if denial is not None:
                 scope["denied"] = denial.detail
                 return denial
-        elif length.isdigit() and int(length) > BODY_BYTES_MAX:
-            return _too_large()
+        elif length.isdigit() and int(length) > self._bytes_max(path):
+            return _too_large(self._bytes_max(path))
         return None
+
+    def _bytes_max(self, path: str) -> int:
+        return self.gateway.settings.upload_bytes if path.startswith(UPLOADS) else BODY_BYTES_MAX
 
 
 class _Passage:
@@ -132,15 +137,16 @@ class _Passage:
 class _Bounded:
     """A body without a stated length is counted as it comes."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, bytes_max: int) -> None:
         self.inner = receive
+        self.bytes_max = bytes_max
         self.bytes = 0
 
     async def receive(self) -> Message:
         message = await self.inner()
         self.bytes += len(message.get("body", b""))
-        if self.bytes > BODY_BYTES_MAX:
-            raise _too_large()
+        if self.bytes > self.bytes_max:
+            raise _too_large(self.bytes_max)
         return message
 
 
@@ -160,8 +166,8 @@ def _unauthorised(configured: bool) -> Problem:
     return Problem(401, "the request carries no accepted key: send the header 'Authorization: Bearer <key>'")
 
 
-def _too_large() -> Problem:
-    return Problem(413, f"the request body is over {BODY_BYTES_MAX} bytes: send less at once")
+def _too_large(bytes_max: int) -> Problem:
+    return Problem(413, f"the request body is over {bytes_max} bytes: send less at once")
 
 
 def _method(scope: Scope) -> str:

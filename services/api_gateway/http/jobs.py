@@ -18,6 +18,7 @@ from libs.common.model import JobId, TenantId
 from services.api_gateway import idempotency, intents, roles, secret_intents
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
+from services.api_gateway.http import uploads
 from services.api_gateway.http.queries import (
     Query,
     answer,
@@ -81,6 +82,7 @@ async def submit(request: Request) -> Response:
     fact = replace(intents.submission(body, job_id), tenant=TenantId(tenant), request=once.digest)
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
+        await uploads.check(gateway, tenant, fact.spec.upload)
     if query.dry_run:
         return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
     seq = 0

@@ -62,6 +62,7 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("POST", "/v1/prune"): (PruneAsk, prune_intents.RANGES, ()),
     ("POST", "/join"): (JoinWish, (), ("node_id", "secret", "public_key")),
 }
+RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))
 # What creates something may carry the header Idempotency-Key.
 CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
 PROBLEMS: Final = (400, 401, 403, 404, 409, 410, 413, 422, 425, 503, 507)
@@ -97,7 +98,7 @@ def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Sche
         operation.setdefault("parameters", []).append(_idempotency())
     if "requestBody" in operation:
         _describe(operation["requestBody"], route, schemas)
-    elif route == ("PUT", "/v1/jobs/{ref}/stdin"):
+    elif route in RAW_BODIES:
         operation["requestBody"] = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
 

@@ -1,0 +1,115 @@
+"""The bucket UPLOADS: archives of directories, each an object named `<tenant>.<sha256>`. The twin is `uploads.MemoryUploads`.
+
+Only gateways reach it. nats-py's object store writes and removes; pieces and the list are read by direct gets, each behind the message
+before it, so that no consumer is made and any gateway can go on where another one stopped.
+"""
+
+import json
+from collections.abc import Awaitable
+from io import BufferedIOBase
+from typing import Any, Final, TypeVar
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.api import ObjectMeta, ObjectMetaOptions, ObjectStoreConfig, RawStreamMsg
+from nats.js.errors import APIError, BucketNotFoundError, NotFoundError, ObjectNotFoundError
+from nats.js.object_store import ObjectStore
+
+from libs.common import subjects
+from libs.common.cancellation import heed
+from libs.common.errors import Refused, Unavailable
+from libs.common.uploads import PIECE_BYTES, Piece, Upload
+
+ASK_TIMEOUT_S: Final = 10.0
+BUCKET: Final = subjects.UPLOAD_BUCKET
+STREAM: Final = f"OBJ_{BUCKET}"
+# The server's words for a stream that has reached its bound, and for a store that has no room left.
+FULL: Final = (10077, 10023, 10047)
+# The list is bounded.
+LISTED_MAX: Final = 100_000
+
+T = TypeVar("T")
+
+
+class NatsUploads:
+    """See `uploads.UploadStore`. The bucket is made by the first put; what a put that failed has left is removed by it."""
+
+    def __init__(self, client: Client, replicas: int, bytes_max: int) -> None:
+        self.js = client.jetstream(timeout=ASK_TIMEOUT_S)
+        self.config = ObjectStoreConfig(replicas=replicas, max_bytes=bytes_max)
+
+    async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
+        meta = ObjectMeta(options=ObjectMetaOptions(max_chunk_size=PIECE_BYTES))
+        await _asked((await self._made()).put(_name(tenant, sha256), archive, meta))
+
+    async def find(self, tenant: str, sha256: str) -> Upload | None:
+        found = await self._info(tenant, sha256)
+        return _upload(found) if found is not None else None
+
+    async def piece(self, tenant: str, sha256: str, mark: int) -> Piece | None:
+        found = await self._info(tenant, sha256)
+        message = await self._next(f"$O.{BUCKET}.C.{found['nuid']}", mark) if found is not None else None
+        return Piece(message.seq, message.data or b"") if message is not None and message.seq else None
+
+    async def remove(self, tenant: str, sha256: str) -> None:
+        try:
+            await _asked(ObjectStore(BUCKET, STREAM, self.js).delete(_name(tenant, sha256)))
+        except (NotFoundError, ObjectNotFoundError):
+            return
+
+    async def listed(self) -> list[Upload]:
+        found: list[Upload] = []
+        mark = 0
+        while len(found) < LISTED_MAX and (message := await self._next(f"$O.{BUCKET}.M.>", mark)) is not None:
+            info, mark = json.loads(message.data or b"{}"), message.seq or 0
+            found += [] if info.get("deleted") else [_upload(info)]
+        return sorted(found, key=lambda each: (each.tenant, each.sha256))
+
+    async def _info(self, tenant: str, sha256: str) -> dict[str, Any] | None:
+        try:
+            info = await _asked(ObjectStore(BUCKET, STREAM, self.js).get_info(_name(tenant, sha256)))
+        except (NotFoundError, ObjectNotFoundError):
+            return None
+        found: dict[str, Any] = info.as_dict()
+        return found
+
+    async def _next(self, subject: str, mark: int) -> RawStreamMsg | None:
+        """The first message on `subject` behind `mark`. A replica that lags does not have it: then the leader is asked."""
+        for direct in (True, False):
+            try:
+                return await _asked(self.js.get_msg(STREAM, seq=mark + 1, subject=subject, direct=direct, next=True))
+            except NotFoundError:
+                continue
+        return None
+
+    async def _made(self) -> ObjectStore:
+        try:
+            return await _asked(self.js.object_store(BUCKET))
+        except (BucketNotFoundError, NotFoundError):
+            return await _asked(self.js.create_object_store(BUCKET, self.config))
+
+
+async def _asked(question: Awaitable[T]) -> T:
+    """Raises Refused when there is no room, and Unavailable; what is not found stays nats-py's own error."""
+    try:
+        answer = await question
+    except (BucketNotFoundError, NotFoundError, ObjectNotFoundError):
+        raise
+    except APIError as error:
+        if error.err_code in FULL:
+            raise Refused(f"the bucket {BUCKET} is full ({error.description}): remove old uploads, or enlarge it") from error
+        raise Unavailable(f"the bucket {BUCKET} refused ({error.description}): is JetStream well?") from error
+    except (NatsError, TimeoutError, OSError) as error:
+        raise Unavailable(f"the bucket {BUCKET} did not answer ({error or 'timeout'}): is JetStream up?") from error
+    heed()
+    return answer
+
+
+def _name(tenant: str, sha256: str) -> str:
+    """A tenant's name holds no dot."""
+    return f"{tenant}.{sha256}"
+
+
+def _upload(info: dict[str, Any]) -> Upload:
+    tenant, _, sha256 = str(info["name"]).partition(".")
+    return Upload(tenant, sha256, int(info.get("size") or 0), str(info.get("mtime") or ""))

@@ -1,0 +1,28 @@
+"""What an agent asks of the gateways, of whichever answers. One may just be starting; the job's own start limit bounds all of this."""
+
+import asyncio
+from typing import Final, TypeVar
+
+import msgspec
+
+from libs.common.bus import Bus
+from libs.common.errors import Refused, Unavailable
+
+ASK_S: Final = 5.0
+ASK_TRIES: Final = 4
+ASK_AGAIN_S: Final = 1.0
+
+T = TypeVar("T")
+
+
+async def asked(subject: str, question: msgspec.Struct, answer: type[T], bus: Bus) -> T:
+    """Raises Refused when none answers."""
+    data = msgspec.msgpack.encode(question)
+    for left in reversed(range(ASK_TRIES)):
+        try:
+            return msgspec.msgpack.decode(await bus.request(subject, data, ASK_S), type=answer)
+        except (Unavailable, msgspec.DecodeError) as error:
+            if not left:
+                raise Refused(f"no gateway answered ({error})") from error
+        await asyncio.sleep(ASK_AGAIN_S)
+    raise AssertionError("the loop above returns or raises")

@@ -1,0 +1,76 @@
+"""`--upload` against a real gateway: sent once, ignored files stay here, what is wrong is one line."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.common.uploads import MemoryUploads
+from tests.integration.gateway_world import KEY, World, gateway_world
+from tests.integration.test_cli_identity import Shell
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("print('hi')")
+    (project / "weights.bin").write_bytes(bytes(1 << 20))
+    (project / ".musterignore").write_text("*.bin\n")
+    return tmp_path
+
+
+async def shell_of(world: World, home: Path) -> Shell:
+    shell = Shell(home, world.url)
+    await shell.run("login", world.url, stdin=KEY + "\n")
+    return shell
+
+
+def kept(world: World) -> dict[tuple[str, str], bytes]:
+    assert isinstance(world.gateway.uploads, MemoryUploads)
+    return world.gateway.uploads.archives
+
+
+def spec_of(world: World, said: str) -> tuple[str, str]:
+    spec = world.gateway.cluster.jobs[said.split()[0]].spec  # type: ignore[index]
+    return spec.upload, spec.workdir
+
+
+async def test_a_directory_is_sent_once_and_again_when_it_has_changed(home: Path) -> None:
+    async with gateway_world(home, records_access=True) as world:
+        shell = await shell_of(world, home)
+        first = spec_of(world, (await shell.run("submit", "--upload", "project", "--", "true"))[0])
+        again = spec_of(world, (await shell.run("submit", "--upload", "./project/", "--", "true"))[0])
+        assert first == again == (next(iter(kept(world)))[1], "") and len(kept(world)) == 1
+        (data,) = kept(world).values()
+        assert b"train.py" in data and b"weights.bin" not in data and len(data) < 1 << 16
+        await world.gateway.access.flush()
+        entries = (await world.ask("GET", "/v1/access?route=/v1/uploads&limit=100"))["access"]
+        assert [(each["method"], each["status"]) for each in entries] == [("GET", 404), ("PUT", 201), ("GET", 200)]
+        (home / "project/train.py").write_text("print('other')")
+        assert spec_of(world, (await shell.run("submit", "--upload", "project", "--", "true"))[0]) != first
+        assert len(kept(world)) == 2
+
+
+async def test_a_job_file_may_name_a_directory_and_a_dry_run_sends_nothing(home: Path) -> None:
+    async with gateway_world(home) as world:
+        shell = await shell_of(world, home)
+        (home / "job.yaml").write_text("command: python train.py\nupload: project\n")
+        await shell.run("submit", "--dry-run", "job.yaml")
+        assert kept(world) == {}
+        upload, workdir = spec_of(world, (await shell.run("submit", "job.yaml"))[0])
+        assert [("default", upload)] == list(kept(world)) and workdir == ""
+
+
+async def test_what_cannot_be_sent_is_said_in_one_line_and_nothing_is_submitted(home: Path) -> None:
+    async with gateway_world(home, upload_bytes=1 << 20) as world:
+        shell = await shell_of(world, home)
+        (home / "project/.musterignore").unlink()
+        _, said = await shell.run("submit", "--upload", "project", "--", "true", code=1)
+        assert "the request body is over 1048576 bytes" in said
+        _, said = await shell.run("submit", "--upload", "project", "--", "true", code=2, MUSTER_UPLOAD_BYTES=str(1 << 20))
+        assert "weights.bin it is over 1 MiB" in said and ".musterignore" in said
+        _, said = await shell.run("submit", "--upload", "nowhere", "--", "true", code=2)
+        assert "nowhere cannot be read" in said
+        _, said = await shell.run("run", "--upload", "project", "--workdir", "/tmp", "--", "true", code=2)
+        assert "leave out --workdir" in said
+        assert kept(world) == {} and world.gateway.cluster.jobs == {}

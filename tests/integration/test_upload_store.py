@@ -1,0 +1,99 @@
+"""The bucket of uploads on a real server, and its twin: one suite for both."""
+
+import io
+from collections.abc import AsyncIterator, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from libs.common.errors import Refused
+from libs.common.log_jetstream import connect
+from libs.common.uploads import PIECE_BYTES, MemoryUploads, UploadStore
+from libs.common.uploads_nats import NatsUploads
+from libs.embedded.permissions import Fleet
+from libs.embedded.servers import Servers, start_servers
+
+DATA = bytes(range(256)) * (5 * PIECE_BYTES // 512)
+HASH = sha256(DATA).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    started = start_servers(tmp_path_factory.mktemp("nats"), fleet=Fleet(nodes=("1",), gateways=("a",)), log_bytes=64 << 20)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[UploadStore]:
+    """As a gateway's own key reaches it."""
+    if request.param == "memory":
+        yield MemoryUploads()
+        return
+    servers: Servers = request.getfixturevalue("servers")
+    client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+    made = NatsUploads(client, 1, 64 << 20)
+    yield made
+    for each in await made.listed():
+        await made.remove(each.tenant, each.sha256)
+    await client.close()
+
+
+async def whole(store: UploadStore, tenant: str, name: str) -> bytes:
+    found, mark = b"", 0
+    while (piece := await store.piece(tenant, name, mark)) is not None:
+        assert piece.mark > mark and len(piece.data) <= PIECE_BYTES
+        found, mark = found + piece.data, piece.mark
+    return found
+
+
+async def test_what_was_put_is_found_whole_by_its_pieces_and_by_no_other_tenant(store: UploadStore) -> None:
+    await store.put("physics", HASH, io.BytesIO(DATA))
+    found = await store.find("physics", HASH)
+    assert found is not None and (found.tenant, found.sha256, found.size_bytes) == ("physics", HASH, len(DATA))
+    assert found.sent_at > "2025"
+    assert await whole(store, "physics", HASH) == DATA
+    assert await store.find("default", HASH) is None and await store.piece("default", HASH, 0) is None
+    assert await store.find("physics", "0" * 64) is None
+
+
+async def test_the_list_names_what_is_kept_of_all_tenants(store: UploadStore) -> None:
+    assert await store.listed() == []
+    for tenant in ("physics", "default"):
+        await store.put(tenant, HASH, io.BytesIO(DATA))
+    assert [(each.tenant, each.sha256, each.size_bytes) for each in await store.listed()] == [
+        ("default", HASH, len(DATA)),
+        ("physics", HASH, len(DATA)),
+    ]
+
+
+async def test_what_was_removed_is_gone_and_may_be_sent_again(store: UploadStore) -> None:
+    await store.put("default", HASH, io.BytesIO(DATA))
+    await store.remove("default", HASH)
+    await store.remove("default", HASH)
+    assert await store.find("default", HASH) is None and await whole(store, "default", HASH) == b""
+    await store.put("default", HASH, io.BytesIO(DATA))
+    await store.put("default", HASH, io.BytesIO(DATA))
+    assert await whole(store, "default", HASH) == DATA
+
+
+async def test_a_full_bucket_takes_nothing_and_keeps_no_part_of_what_it_did_not_take(servers: Servers) -> None:
+    client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+    store = NatsUploads(client, 1, 64 << 20)
+    await store.put("default", HASH, io.BytesIO(DATA))
+    with pytest.raises(Refused, match="is full"):
+        await store.put("default", "f" * 64, io.BytesIO(bytes(64 << 20)))
+    info = await store.js.stream_info("OBJ_UPLOADS")
+    assert info.state.bytes < 2 * len(DATA) and await store.find("default", "f" * 64) is None
+    assert await whole(store, "default", HASH) == DATA
+    await store.remove("default", HASH)
+    await client.close()
+
+
+async def test_a_node_reaches_none_of_it_but_through_a_gateway(servers: Servers, tmp_path: Path) -> None:
+    client = await connect(servers.urls, "node-1", servers.seed("node-1"))
+    for subject in ("$JS.API.DIRECT.GET.OBJ_UPLOADS", "$JS.API.STREAM.INFO.OBJ_UPLOADS", "$JS.API.STREAM.PURGE.OBJ_UPLOADS"):
+        with pytest.raises(Exception, match=r"(?i)timeout|no responders"):
+            await client.request(subject, b'{"seq":1}', timeout=0.2)
+    await client.close()

@@ -1,0 +1,122 @@
+"""A directory that a job brings along: sent once, kept whole or not at all, its tenant's own, given to the node that starts the job."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+
+from libs.common import subjects
+from libs.common.model import JobId
+from libs.common.uploads import PIECE_BYTES, MemoryUploads, UploadAsk, UploadPiece
+from tests.integration.gateway_world import World, gateway_world
+
+DATA = os.urandom(3 * PIECE_BYTES // 2)
+HASH = sha256(DATA).hexdigest()
+BOUND = 2 << 20
+PATH = f"/v1/uploads/{HASH}"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with gateway_world(tmp_path, upload_bytes=BOUND) as found:
+        await found.writers.begin_term()
+        await found.writers.register("n1")
+        await found.writers.register("n2")
+        yield found
+
+
+def kept(world: World) -> dict[tuple[str, str], bytes]:
+    assert isinstance(world.gateway.uploads, MemoryUploads)
+    return world.gateway.uploads.archives
+
+
+async def asked(world: World, node_id: str, job_id: str, mark: int = 0, attempt: int = 1) -> UploadPiece:
+    """As an agent asks."""
+    question = msgspec.msgpack.encode(UploadAsk(JobId(job_id), attempt, mark))
+    return msgspec.msgpack.decode(await world.bus.request(subjects.ask_uploads(node_id), question, 10), type=UploadPiece)
+
+
+async def test_an_upload_is_kept_under_its_hash_and_found_again(world: World) -> None:
+    assert "no upload" in (await world.ask("GET", PATH, 404))["detail"]
+    sent = await world.ask("PUT", PATH, 201, data=DATA)
+    assert (sent["sha256"], sent["size_bytes"]) == (HASH, len(DATA))
+    assert await world.ask("GET", PATH) == sent and await world.ask("PUT", PATH, data=b"whatever") == sent
+    assert kept(world) == {("default", HASH): DATA}
+
+
+async def test_other_bytes_than_the_name_says_are_not_kept(world: World) -> None:
+    refused = await world.ask("PUT", PATH, 422, data=DATA[:-1])
+    assert "nothing was kept" in refused["detail"] and kept(world) == {}
+    for name in ("x", "A" * 64, HASH[:-1], HASH + "0"):
+        assert "SHA-256" in (await world.ask("PUT", f"/v1/uploads/{name}", 422, data=DATA))["detail"]
+
+
+async def test_what_is_over_the_bound_is_refused_whether_or_not_it_says_so(world: World) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(64 << 10)
+
+    await world.ask("PUT", PATH, 413, data=endless())
+    assert "bytes" in (await world.ask("PUT", PATH, 413, data=bytes(BOUND + 1)))["detail"]
+    assert kept(world) == {} and world.gateway.receiving == 0
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(world: World) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield DATA[: PIECE_BYTES // 2]
+        raise OSError("the cable")
+
+    with pytest.raises((aiohttp.ClientError, OSError)):
+        await world.ask("PUT", PATH, 201, data=broken())
+    async with asyncio.timeout(10):
+        while world.gateway.receiving:
+            await asyncio.sleep(0.01)
+    assert kept(world) == {}
+    await world.ask("PUT", PATH, 201, data=DATA)
+
+
+async def test_a_job_names_only_what_its_own_tenant_has_sent(world: World) -> None:
+    refused = await world.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH})
+    assert "muster run --upload" in refused["detail"]
+    await world.ask("PUT", PATH, 201, data=DATA)
+    assert (await world.submit(upload=HASH))["upload"] == HASH
+    await world.ask("PUT", "/v1/tenants/physics", 201, json={})
+    async with world.as_("member", "ada", "physics") as ada:
+        await ada.ask("GET", PATH, 404)
+        assert (
+            "tenant physics has sent no" in (await ada.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH}))["detail"]
+        )
+    refused = await world.ask("POST", "/v1/jobs", 422, json={"command": ["true"], "upload": HASH, "workdir": "/tmp"})
+    assert refused["detail"].startswith("workdir")
+
+
+async def test_only_the_node_of_the_present_attempt_is_given_the_upload_and_only_while_it_lives(world: World) -> None:
+    await world.ask("PUT", PATH, 201, data=DATA)
+    job = await world.run_to("placed", upload=HASH)
+    first = await asked(world, "n1", job)
+    second = await asked(world, "n1", job, first.mark)
+    assert first.data + second.data == DATA and first.size_bytes == len(DATA) and len(first.data) == PIECE_BYTES
+    assert "is not on node n2" in (await asked(world, "n2", job)).refused
+    assert "attempt 2" in (await asked(world, "n1", job, attempt=2)).refused
+    await world.writers.start(job, "n1")
+    await world.writers.finish(job, "n1")
+    await world.settle()
+    assert "is over" in (await asked(world, "n1", job)).refused
+
+
+async def test_a_job_without_an_upload_is_given_none_and_a_removed_one_is_named(world: World) -> None:
+    await world.ask("PUT", PATH, 201, data=DATA)
+    job, other = await world.run_to("placed", upload=HASH), await world.run_to("placed", node="n2")
+    assert "not kept" in (await asked(world, "n2", other)).refused
+    await world.gateway.uploads.remove("default", HASH)
+    assert f"its upload {HASH[:12]} is not kept any more" in (await asked(world, "n1", job)).refused
+
+
+async def test_a_question_that_cannot_be_read_is_refused(world: World) -> None:
+    answer = await world.bus.request(subjects.ask_uploads("n1"), b"\xc1", 10)
+    assert msgspec.msgpack.decode(answer, type=UploadPiece).refused
