@@ -30,6 +30,7 @@ VERBS: Final[dict[str, Verb]] = {
     "ps": Verb(JOBS, "List jobs."),
     "describe": Verb(JOBS, "Show everything about one job."),
     "logs": Verb(JOBS, "Print what a job wrote."),
+    "cp": Verb(JOBS, "Copy a file or a folder of a job to here."),
     "cancel": Verb(JOBS, "Ask jobs to stop, then kill them after a grace period."),
     "kill": Verb(JOBS, "Kill jobs at once."),
     "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
@@ -71,7 +72,7 @@ KNOWN_ELSEWHERE: Final = {
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
-    "settings": "config show", "bundle": "support-bundle",
+    "settings": "config show", "bundle": "support-bundle", "download": "cp", "scp": "cp", "copy": "cp",
 }  # fmt: skip
 
 

@@ -20,15 +20,23 @@ NAME_BYTES_MAX: Final = 4_096
 BROKEN: Final = (tarfile.TarError, EOFError, ValueError, ArithmeticError, RecursionError)
 
 
-def unpack(archive: BinaryIO, folder: Path, files_max: int, go_on: Callable[[], bool] = lambda: True, stream: bool = False) -> None:
+def unpack(
+    archive: BinaryIO,
+    folder: Path,
+    files_max: int,
+    go_on: Callable[[], bool] = lambda: True,
+    stream: bool = False,
+    leave_out: Callable[[str], None] | None = None,
+) -> None:
     """Make `folder`, which must not be there, of the archive; it is removed again when anything is wrong. Raises Refused.
 
-    `go_on` is asked between two members. `stream`: the archive cannot seek.
+    `go_on` is asked between two members. `stream`: the archive cannot seek. With `leave_out` a link that leads out is left out and told,
+    not refused.
     """
     os.mkdir(folder, 0o700)
     whole = False
     try:
-        _link(folder, _unpack(archive, folder, files_max, go_on, stream))
+        _link(folder, _unpack(archive, folder, files_max, go_on, stream), leave_out)
         whole = True
     except BROKEN as error:
         raise Refused(f"the archive is broken: {error or type(error).__name__}") from error
@@ -96,11 +104,18 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
             left -= len(data)
 
 
-def _link(folder: Path, links: dict[str, str]) -> None:
+def _link(folder: Path, links: dict[str, str], leave_out: Callable[[str], None] | None) -> None:
     """All of them first: where one leads may depend on another."""
     for name, target in links.items():
         os.symlink(target, folder / name)
-    root = os.path.realpath(folder)
-    for name in links:
-        if not (os.path.realpath(folder / name) + "/").startswith(root + "/"):
-            raise Refused(f"the archive holds the link {name[:128]!r}, which leads out of its directory")
+    while out := [name for name in links if _leads_out(folder, name)]:
+        if leave_out is None:
+            raise Refused(f"the archive holds the link {out[0][:128]!r}, which leads out of its directory")
+        for name in out:
+            os.unlink(folder / name)
+            leave_out(name)
+            del links[name]
+
+
+def _leads_out(folder: Path, name: str) -> bool:
+    return not (os.path.realpath(folder / name) + "/").startswith(os.path.realpath(folder) + "/")

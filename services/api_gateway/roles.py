@@ -62,6 +62,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/jobs/{ref}/wait"): READ,
     ("GET", "/v1/jobs/{ref}/output"): READ,
     ("GET", "/v1/jobs/{ref}/attach"): READ,
+    ("GET", "/v1/jobs/{ref}/files"): CHANGE,
     ("PUT", "/v1/jobs/{ref}/stdin"): CHANGE,
     ("POST", "/v1/jobs/{ref}/cancel"): CHANGE,
     ("POST", "/v1/jobs/{ref}/kill"): CHANGE,

@@ -27,7 +27,7 @@ from services.node_agent.supervision import lost, output, processes, records
 from services.node_agent.supervision.lease import Lease, boottime_ns
 from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
-from services.node_agent.uploads import Unpacking
+from services.node_agent.uploads import FILES, Unpacking
 
 LEASE: Final = "lease"
 # Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is overruled so long before it.
@@ -131,6 +131,12 @@ class JobDirectories:
             return None
         return None if not piece.data and not piece.end and is_pruned(Path(job_dir)) else piece
 
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool] | None:
+        """See `job_files.RootOf`. What the job brought along lies in its own directory, where the job could put a link in its place."""
+        job_dir = self._dir(ref)
+        workdir = records.read_summary(job_dir).get("note", {}).get("workdir")
+        return (workdir, workdir == f"{job_dir}/{FILES}") if workdir else None
+
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         if not copied:
             self.kept.hold(key_of(ref))
@@ -190,7 +196,14 @@ class JobDirectories:
 def _note(launch: Launch) -> dict[str, Any]:
     """What the next agent must know of the attempt."""
     probe = msgspec.structs.asdict(launch.probe) if launch.probe is not None else None
-    return {"gpus": launch.gpus, "seq": launch.seq, "time_limit_s": launch.time_limit_s, "grace_s": launch.grace_s, "probe": probe}
+    return {
+        "gpus": launch.gpus,
+        "seq": launch.seq,
+        "time_limit_s": launch.time_limit_s,
+        "grace_s": launch.grace_s,
+        "probe": probe,
+        "workdir": launch.workdir,
+    }
 
 
 def _key(ref: AttemptRef) -> Key:

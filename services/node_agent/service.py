@@ -32,6 +32,7 @@ from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
+from services.node_agent.job_files import FileAnswers
 from services.node_agent.launching import launch_of
 from services.node_agent.peers import Peers
 from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Machine, Memory, Prober
@@ -86,6 +87,7 @@ class Agent:
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
         self.state = s.begin(self.node_id, 0, ())
         self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts)
+        self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
@@ -117,6 +119,7 @@ class Agent:
             self.answers.closed = True
             if self.alarm is not None:
                 self.alarm.cancel()
+            self.files.close()
             await self.jobs.close()
 
     def tell(self, seen: o.Observation) -> None:
@@ -137,6 +140,7 @@ class Agent:
         self.inventory = await self.driver.inventory()
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
+        await self.files.listen()
         await self._register(await self._first_incarnation(), adopted)
 
     async def _drain(self) -> None:

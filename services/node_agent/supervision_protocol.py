@@ -102,6 +102,10 @@ class JobSupervisors(Protocol):
         """None when there is no such attempt here. A negative offset counts from the end of what is stored."""
         ...
 
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool] | None:
+        """See `job_files.RootOf`."""
+        ...
+
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         """The attempt's facts are in the log: only its output is kept, and that it was started. Not `copied`: its output is nowhere
         else. Harmless when repeated."""

@@ -1,4 +1,4 @@
-"""A whole cluster: a directory goes to a gang's nodes with the job."""
+"""A whole cluster: a directory goes to a gang's nodes with the job, and what it left there comes back."""
 
 import os
 from collections.abc import AsyncIterator
@@ -35,3 +35,8 @@ async def test_each_node_of_a_gang_runs_in_a_copy_of_its_own(cluster: Chaos, tmp
     sums, ranks, places = zip(*said, strict=True)
     assert sums[0] == sums[1] and ranks == ("0", "1") and len(set(places)) == 2
     assert all(place.endswith("/files") for place in places)
+    jobs = (await cluster.get("/v1/jobs", all="true"))["jobs"]
+    for rank, node_id in enumerate(jobs[-1]["node_ids"]):
+        await shell.run("cp", "--node", node_id, f"{jobs[-1]['id']}:", f"back-{rank}")
+        back = tmp_path / f"back-{rank}"
+        assert (back / "blob").read_bytes() == (project / "blob").read_bytes() and (back / "mine").read_text() == f"{rank}\n"

@@ -84,6 +84,10 @@ class SimSupervisors:
         self.process.check()
         return None
 
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool] | None:
+        self.process.check()
+        return None
+
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         await self._touch(DISK_S)
         self.machine.disk.jobs[ref].forgotten = True

@@ -22,6 +22,7 @@ JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 EVENTS: Final = "text/event-stream"
 BYTES: Final = "application/octet-stream"
+TAR: Final = "application/x-tar"
 BATCH: Final = "application/cloudevents-batch+json"
 TEXT: Final = "text/plain"
 PEM: Final = "application/x-pem-file"
@@ -285,6 +286,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}/wait"): Answer(kind=JobShown),
     ("GET", "/v1/jobs/{ref}/output"): Answer(media=(BYTES,)),
     ("GET", "/v1/jobs/{ref}/attach"): Answer(media=(LINES,)),
+    ("GET", "/v1/jobs/{ref}/files"): Answer(media=(BYTES, TAR)),
     ("PUT", "/v1/jobs/{ref}/stdin"): Answer(kind=Taken),
     ("POST", "/v1/jobs/{ref}/cancel"): Answer((202,), JobShown),
     ("POST", "/v1/jobs/{ref}/kill"): Answer((202,), JobShown),

@@ -101,8 +101,9 @@ def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
 
 
 def read_summary(job_dir: str) -> dict[str, Any]:
-    """From the marker; empty when a power cut tore it."""
-    return _parse(_read(f"{job_dir}/{MARKER}").partition(b"\n")[0]) or {}
+    """From the marker, also a forgotten one; empty when a power cut tore it."""
+    marker = _read(f"{job_dir}/{MARKER}") or _read(f"{job_dir}/{DONE}")
+    return _parse(marker.partition(b"\n")[0]) or {}
 
 
 def read_rank(job_dir: str) -> int:
