@@ -35,6 +35,7 @@ check: $(STAMP) ## format, lint, types, security, tests with coverage
 	@$(BIN)/python -m coverage erase
 	@$(BIN)/python -m tests.measured
 	@$(BIN)/python -m coverage combine -q; $(BIN)/python -m coverage report --skip-covered --fail-under=90
+	@$(BIN)/python -m coverage report -m --precision=2 --fail-under=100 --include=`$(BIN)/python -c "from tests.test_tidy import PURE; print(','.join(PURE))"`
 
 fix: $(STAMP) ## format and repair what the linter can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

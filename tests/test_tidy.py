@@ -26,16 +26,14 @@ LARGEST_SHOWN: Final = 10
 
 # A file that does not exist yet is held to it from its first day.
 PURE: Final = (
-    *(
-        f"libs/common/{stem}.py"
-        for stem in ("model", "fact", "facts", "identity_facts", "membership_facts", "model_facts", "cluster", "fold")
-    ),
-    *(f"libs/common/{stem}.py" for stem in ("job_fold", "key_fold", "membership_fold", "node_fold", "ledger", "change", "access_entry")),
-    *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "subjects", "messages", "snapshot")),
+    *(f"libs/common/{stem}.py" for stem in ("model", "fact", "facts", "cluster", "fold", "ledger", "change", "access_entry", "snapshot")),
+    *(f"libs/common/{stem}_facts.py" for stem in ("identity", "limit", "membership", "model", "secret")),
+    *(f"libs/common/{stem}_fold.py" for stem in ("job", "key", "membership", "model", "node", "secret")),
+    *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "model_view", "subjects", "messages", "rate_messages")),
     *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "what_if", "orders", "leases", "queue", "roster", "renewals")),
-    *("services/scheduler/placement/*.py", "services/scheduler/policies/*.py"),
+    *("services/scheduler/models.py", "services/scheduler/placement/*.py", "services/scheduler/policies/*.py", "services/quota/rates.py"),
     *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment", "trim")),
-    *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment", "gossip")),
+    *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment", "gossip", "serving")),
 )
 IMPURE_MODULES: Final = (*("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib", "datetime", "threading"),)
 NATS_FILES: Final = tuple(

@@ -55,6 +55,14 @@ def failing(node: Node, times: int, reason: str = "status 500") -> list[a.Action
     return did
 
 
+def test_a_probe_s_answer_about_a_job_that_serves_nothing_is_no_news() -> None:
+    node = Node()
+    plain = replace(order(), spec=replace(order().spec, serve=None))
+    assert node.orders(plain) == [a.StartJob(plain)]
+    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [said(started(), level=1)]
+    assert node.see(o.Probed(KEY, "")) == []
+
+
 def test_the_port_stands_in_the_command_of_a_replica_and_of_no_other_job() -> None:
     assert argv_of(order()) == ("serve", "--port=29501", "29501")
     other = replace(order(), spec=replace(order().spec, serve=None))

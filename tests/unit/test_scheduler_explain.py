@@ -49,6 +49,12 @@ def test_blockers_are_counted_by_what_rules_each_node_out() -> None:
     assert answer["answer"] == "it needs 1 node with 2 GPUs, and not enough is free now"
 
 
+def test_a_node_that_is_to_be_removed_is_named_as_such() -> None:
+    history = [registered("a"), registered("b"), f.NodeRemovalRequested(node_id=NodeId("a"))]
+    answer = explain(given(history, waiting("j", nodes=2)), J)
+    assert answer["blockers"] == [{"what": "node is to be removed", "count": 1, "detail": "a"}]
+
+
 def test_a_share_is_named_as_such() -> None:
     busy = [*waiting("i", gpu_share=60), placed("i", member("a", 0, share=60))]
     answer = explain(given(registered("a", gpus=1), busy, waiting("j", gpu_share=50)), J)

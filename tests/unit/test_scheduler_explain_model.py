@@ -27,6 +27,14 @@ def test_a_redeployment_without_room_for_one_more_says_that_the_others_serve_on(
     assert replica["answer"] in model["answer"]
 
 
+def test_a_redeployment_that_goes_on_says_which_generation_takes_over() -> None:
+    world = World(registered("a"), deployed(1))
+    world.begin("chat-1")
+    world.hear(deployed(1))
+    answer = explain_model(world.state, "chat")
+    assert (answer["state"], answer["answer"]) == ("redeploying", "1 of 1 replicas are ready; generation 2 takes over one by one")
+
+
 def test_a_crash_loop_is_named_with_its_last_end_and_the_next_beginning() -> None:
     world = World(registered("a"), deployed(1))
     for number in (1, 2):
