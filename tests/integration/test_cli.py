@@ -265,11 +265,20 @@ def test_why_prints_the_answer_the_blockers_and_the_remedy(world: World) -> None
 
 
 def test_log_shows_the_last_facts_page_after_page(world: World) -> None:
-    pages = {"": {"events": [fact(1), fact(2)], "next": 2, "more": True}, "2": {"events": [fact(3)], "next": 3, "more": False}}
+    pages = {"": {"events": [fact(1), fact(2)], "next": 2, "more": True}, "2": {"events": [fact(3)], "next": 3, "more": False, "seq": 3}}
     world.routes["GET /v1/events"] = lambda request: pages[request.query.get("after", "")]
     out = world.run("log", "-n", "2", "--no-headers")[1]
     assert [each.split()[0] for each in out.splitlines()] == ["2", "3"]
     assert world.seen[0].query == {"limit": "1000", "last": "2"}
+
+
+def test_log_looks_further_back_when_the_end_of_the_log_holds_only_access_records(world: World) -> None:
+    shown = {"2": [], "16": [fact(31)], "128": [fact(1), fact(31)]}
+    world.routes["GET /v1/events"] = lambda request: {"events": shown[request.query["last"]], "more": False, "seq": 40}
+    out = world.run("log", "-n", "2", "--no-headers")[1]
+    assert [each.split()[0] for each in out.splitlines()] == ["1", "31"]
+    shown["128"] = [fact(31)]
+    assert len(world.run("log", "-n", "2", "--no-headers")[1].splitlines()) == 1
 
 
 def test_log_follows_through_a_dropped_connection(world: World) -> None:

@@ -19,6 +19,7 @@ from libs.common.errors import Refused
 PAGE: Final = 1_000
 LAST: Final = 1_000
 FOLLOW_LAST: Final = 10
+FURTHER: Final = 8
 AWAY_TRIES_MAX: Final = 60
 AWAY_PAUSE_S: Final = 2.0
 
@@ -68,14 +69,27 @@ def command(limit: int | None, follow: bool, form: str, no_headers: bool, access
 
 
 def _read(profile: Profile, wanted: Wanted, limit: int) -> list[Json]:
-    """The last `limit` facts that are wanted. Without a filter only the log's end is looked at."""
+    """The last `limit` facts that are wanted. Without a filter only the log's end is looked at, further back when the commits there hold
+    little that is shown: every request that was ever made is a commit too.
+    """
+    back = limit
+    while not any(wanted.values()):
+        facts, end = _behind(profile, {"last": back}, limit)
+        if len(facts) == limit or back >= end:
+            return facts
+        back *= FURTHER
+    return _behind(profile, wanted, limit)[0]
+
+
+def _behind(profile: Profile, wanted: Wanted, limit: int) -> tuple[list[Json], int]:
+    """The last `limit` facts from where the query begins to the log's end, and that end."""
     facts: deque[Json] = deque(maxlen=limit)
-    query: Wanted = {**wanted, "limit": PAGE, "last": None if any(wanted.values()) else limit}
+    query: Wanted = {**wanted, "limit": PAGE}
     while True:
         page = ask(profile, "GET", "/v1/events", query)
         facts.extend(page["events"])
         if not page["more"]:
-            return list(facts)
+            return list(facts), page["seq"]
         query = {**query, "after": page["next"], "last": None}
 
 
