@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common import job_life, node_life
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, ModelSpec, NodeId, TenantId, Timing, attempt_key
+from libs.common.tenant import Tenant as Tenant
 
 # Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
 ENDED_JOBS_KEPT: Final = 10_000
@@ -196,32 +197,6 @@ class Membership(msgspec.Struct):
     leaving: bool = False
     wait: bool = False
     removed: bool = False
-
-
-class Tenant(msgspec.Struct):
-    """Limits (0 = none) and what is used now. Shares are hundredths of a GPU. A removed one stays, for its usage does.
-
-    `spent_gpu_hours` is the largest budget that quota has said to be used up.
-    """
-
-    tenant: TenantId
-    max_gpu_share: int = 0
-    max_waiting: int = 0
-    weight: int = 100
-    held_share: int = 0
-    waiting: int = 0
-    used_share_ms: int = 0
-    gpu_hours: int = 0
-    requests_per_minute: int = 0
-    tokens_per_minute: int = 0
-    shares_devices: bool = False
-    removed: bool = False
-    spent_gpu_hours: int = 0
-
-    @property
-    def exhausted(self) -> bool:
-        """Its budget is used up: nothing more of it is placed. A higher limit, or none, lets it go on."""
-        return 0 < self.gpu_hours <= self.spent_gpu_hours
 
 
 class Key(msgspec.Struct):

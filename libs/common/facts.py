@@ -17,6 +17,7 @@ from libs.common.identity_facts import KeyRevoked as KeyRevoked
 from libs.common.identity_facts import KeyRotated as KeyRotated
 from libs.common.identity_facts import TenantSet as TenantSet
 from libs.common.limit_facts import BudgetExhausted as BudgetExhausted
+from libs.common.limit_facts import BudgetRenewed as BudgetRenewed
 from libs.common.membership_facts import NodeInvited as NodeInvited
 from libs.common.membership_facts import NodeJoined as NodeJoined
 from libs.common.membership_facts import NodeLost as NodeLost
@@ -262,7 +263,7 @@ GatewayFact = (
     | ModelUndeployed
     | NodeDeclaredDead
 )
-QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted
+QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
 JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed
 SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
 NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready | GpuFaulted | GpuRecovered

@@ -85,7 +85,10 @@ def _lease_extended(cluster: Cluster, fact: f.LeaseExtended, stamp: Stamp) -> Ch
 
 
 def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Change:
-    tenant_of(cluster, fact.tenant).used_share_ms += fact.share_ms
+    tenant = tenant_of(cluster, fact.tenant)
+    tenant.used_share_ms += fact.share_ms
+    if tenant.month:
+        tenant.month_share_ms += fact.share_ms
     cluster.uncharged.pop(attempt_key(fact.job_id, fact.attempt), None)
     job = cluster.jobs.get(fact.job_id)
     if job is not None:
@@ -97,7 +100,20 @@ def _budget_exhausted(cluster: Cluster, fact: f.BudgetExhausted, stamp: Stamp) -
     tenant = cluster.tenants.get(fact.tenant)
     if tenant is None:
         return NOTHING
-    tenant.spent_gpu_hours = max(tenant.spent_gpu_hours, fact.gpu_hours)
+    if fact.month == 0:
+        tenant.spent_gpu_hours = max(tenant.spent_gpu_hours, fact.gpu_hours)
+    elif fact.month == tenant.month:
+        tenant.spent_month_hours = max(tenant.spent_month_hours, fact.gpu_hours)
+    else:
+        return NOTHING
+    return Change()
+
+
+def _budget_renewed(cluster: Cluster, fact: f.BudgetRenewed, stamp: Stamp) -> Change:
+    tenant = cluster.tenants.get(fact.tenant)
+    if tenant is None or fact.month <= tenant.month:
+        return NOTHING
+    tenant.month, tenant.month_share_ms, tenant.spent_month_hours = fact.month, 0, 0
     return Change()
 
 
@@ -127,6 +143,7 @@ _FOLDS: Final = {
     f.JobRejected: job_fold.rejected,
     f.UsageCharged: _usage_charged,
     f.BudgetExhausted: _budget_exhausted,
+    f.BudgetRenewed: _budget_renewed,
     f.TermBegan: _term_began,
     f.ClusterConfigured: _cluster_configured,
     f.LeaseExtended: _lease_extended,

@@ -4,14 +4,15 @@ No fact holds a secret: a key is known by the SHA-256 of its text.
 """
 
 from libs.common.fact import Fact
-from libs.common.model import TenantId
+from libs.common.model import PER_LIFE, TenantId
 
 
 class TenantSet(Fact, frozen=True, tag="tenant.set"):
     """Limits of a tenant; 0 means none. `max_gpu_share` is in hundredths of a GPU in use at one time.
 
-    `shares_devices` is an administrator's word that its jobs may share a device with those of others. `removed`: its keys are void, and no
-    other is made for it, until it is set again.
+    `gpu_hours` are for its whole life, or with `gpu_hours_per` = "month" for each month of UTC. `shares_devices` is an administrator's
+    word that its jobs may share a device with those of others. `removed`: its keys are void, and no other is made for it, until it is set
+    again.
     """
 
     tenant: TenantId
@@ -24,6 +25,7 @@ class TenantSet(Fact, frozen=True, tag="tenant.set"):
     shares_devices: bool = False
     removed: bool = False
     user: str = ""
+    gpu_hours_per: str = PER_LIFE
 
 
 class KeyCreated(Fact, frozen=True, tag="key.created"):

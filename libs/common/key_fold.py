@@ -13,6 +13,7 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
     tenant = tenant_of(cluster, fact.tenant)
     tenant.max_gpu_share, tenant.max_waiting, tenant.weight = fact.max_gpu_share, fact.max_waiting, fact.weight
     tenant.gpu_hours, tenant.shares_devices, tenant.removed = fact.gpu_hours, fact.shares_devices, fact.removed
+    tenant.gpu_hours_per = fact.gpu_hours_per
     tenant.requests_per_minute, tenant.tokens_per_minute = fact.requests_per_minute, fact.tokens_per_minute
     if fact.removed:
         cluster.keys = {key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant}

@@ -17,6 +17,9 @@ TenantId = NewType("TenantId", str)
 WHOLE_GPU: Final = 100
 # A whole GPU for an hour, in hundredths of a GPU times milliseconds, as usage is charged.
 GPU_HOUR_SHARE_MS: Final = WHOLE_GPU * 3_600_000
+# What a budget of GPU hours is for: the tenant's whole life, or each month of UTC.
+PER_LIFE: Final = "life"
+PER_MONTH: Final = "month"
 PRIORITY_MAX: Final = 100
 NODES_MAX: Final = 1024
 GPUS_PER_NODE_MAX: Final = 64

@@ -13,7 +13,7 @@ import msgspec
 from libs.common.cluster import Cluster, Key, Tenant, live_jobs
 from libs.common.errors import Refused
 from libs.common.facts import KeyCreated, KeyRotated, TenantSet
-from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NODES_MAX, WHOLE_GPU, TenantId
+from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NODES_MAX, PER_LIFE, PER_MONTH, WHOLE_GPU, TenantId
 from services.api_gateway import intents
 from services.api_gateway.fields import check_range, convert
 from services.api_gateway.problems import Problem
@@ -39,6 +39,7 @@ class TenantWish(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 0
     weight: int = 100
     gpu_hours: int = 0
+    gpu_hours_per: str = PER_LIFE
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     shares_devices: bool = False
@@ -54,6 +55,7 @@ class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
     expires_in: int | str = 0
 
 
+PERIODS: Final = (PER_LIFE, PER_MONTH)
 TENANT_FIELDS: Final = TenantWish.__struct_fields__
 KEY_FIELDS: Final = KeyWish.__struct_fields__
 ROTATE_FIELDS: Final = ("grace",)
@@ -73,6 +75,8 @@ def tenant_setting(body: object, name: str, user: str) -> TenantSet:
     wish = convert(intents.fields_of({} if body is None else body, TENANT_FIELDS), TenantWish)
     for field, low, high in RANGES:
         check_range(field, getattr(wish, field), low, high)
+    if wish.gpu_hours_per not in PERIODS:
+        raise Refused(f"gpu_hours_per: {wish.gpu_hours_per[:32]!r} is not known: give {' or '.join(PERIODS)}")
     share = round(wish.max_gpus * WHOLE_GPU) if 0 <= wish.max_gpus <= NODES_MAX * GPUS_PER_NODE_MAX else -1
     if share < 0 or abs(share - wish.max_gpus * WHOLE_GPU) > 1e-6:
         raise Refused(f"max_gpus: {wish.max_gpus} is no number of GPUs: give 0 (no limit) or more, in steps of 0.01")
@@ -82,6 +86,7 @@ def tenant_setting(body: object, name: str, user: str) -> TenantSet:
         max_waiting=wish.max_waiting,
         weight=wish.weight,
         gpu_hours=wish.gpu_hours,
+        gpu_hours_per=wish.gpu_hours_per,
         requests_per_minute=wish.requests_per_minute,
         tokens_per_minute=wish.tokens_per_minute,
         shares_devices=wish.shares_devices,

@@ -1,18 +1,19 @@
-"""What quota decides: a word on each submission, a charge for each attempt that ended, and when a budget is used up. Pure."""
+"""What quota decides: a word on each submission, a charge for each attempt that ended, when a budget is used up or begins anew. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from libs.common.cluster import Tenant, tenant_of
-from libs.common.facts import AnyFact, BudgetExhausted, JobAdmitted, JobRejected, UsageCharged
+from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, JobAdmitted, JobRejected, UsageCharged
+from libs.common.months import month_of
 from services.quota.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
-def decide(state: State) -> Sequence[AnyFact]:
+def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
     """The next decision; admissions before charges, for somebody waits for them."""
-    return admit(state) or charge(state) or exhaust(state)
+    return admit(state) or renew(state, now_ns) or charge(state) or exhaust(state)
 
 
 def admit(state: State) -> Sequence[AnyFact]:
@@ -30,6 +31,16 @@ def admit(state: State) -> Sequence[AnyFact]:
     return NONE
 
 
+def renew(state: State, now_ns: int) -> Sequence[AnyFact]:
+    """A month of UTC has begun: what is charged from now on is that month's, whenever it was used."""
+    if state.monthly:
+        month = month_of(now_ns)
+        for name in state.monthly:
+            if state.cluster.tenants[name].month < month:
+                return (BudgetRenewed(tenant=name, month=month),)
+    return NONE
+
+
 def charge(state: State) -> Sequence[AnyFact]:
     """An ended attempt is charged once."""
     for due in state.cluster.uncharged.values():
@@ -42,7 +53,8 @@ def exhaust(state: State) -> Sequence[AnyFact]:
     if not state.spent:
         return NONE
     tenant = state.cluster.tenants[min(state.spent)]
-    return (BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=tenant.used_share_ms),)
+    month = tenant.month if tenant.monthly else 0
+    return (BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=tenant.budget_share_ms, month=month),)
 
 
 def _refusal(tenant: Tenant, waiting: int) -> str:

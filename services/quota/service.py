@@ -31,7 +31,7 @@ class Quota:
         self.state = State(Cluster())
         self.writer = Writer(log, clock, subjects.QUOTA, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.rates = Rates(clock.wall_ns())
-        self.shell = Shell(log, self.writer, self.state, lambda _: decide(self.state), Silent())
+        self.shell = Shell(log, self.writer, self.state, lambda now_ns: decide(self.state, now_ns), Silent())
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.state.seq

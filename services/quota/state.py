@@ -16,7 +16,8 @@ from libs.common.model import GPU_HOUR_SHARE_MS, JobId, TenantId
 
 
 class State:
-    """`undecided` by submission, and how many each tenant has of them; `spent` are those for BudgetExhausted."""
+    """`undecided` by submission, and how many each tenant has of them; `spent` are those for BudgetExhausted, `monthly` those whose budgets
+    begin anew."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -25,6 +26,7 @@ class State:
         }
         self.undecided_of = Counter(cluster.jobs[job_id].tenant for job_id in self.undecided)
         self.spent: dict[TenantId, None] = {}
+        self.monthly: dict[TenantId, None] = {}
         for name in cluster.tenants:
             self._look_at_budget(name)
 
@@ -58,14 +60,18 @@ class State:
             case f.JobAdmitted() | f.JobRejected():
                 del self.undecided[fact.job_id]
                 self.undecided_of[self.cluster.jobs[fact.job_id].tenant] -= 1
-            case f.UsageCharged() | f.TenantSet() | f.BudgetExhausted():
+            case f.UsageCharged() | f.TenantSet() | f.BudgetExhausted() | f.BudgetRenewed():
                 self._look_at_budget(fact.tenant)
             case _:
                 pass
 
     def _look_at_budget(self, name: TenantId) -> None:
         tenant = self.cluster.tenants[name]
-        if 0 < tenant.gpu_hours * GPU_HOUR_SHARE_MS <= tenant.used_share_ms and not tenant.exhausted:
+        if tenant.monthly and tenant.gpu_hours:
+            self.monthly[name] = None
+        else:
+            self.monthly.pop(name, None)
+        if 0 < tenant.gpu_hours * GPU_HOUR_SHARE_MS <= tenant.budget_share_ms and not tenant.exhausted:
             self.spent[name] = None
         else:
             self.spent.pop(name, None)

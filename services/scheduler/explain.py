@@ -52,9 +52,11 @@ def why_queued(state: State, job: Job) -> dict[str, Any]:
     shape = shape_of(job)
     tenant = state.cluster.tenants.get(job.tenant) or Tenant(job.tenant)
     if tenant.exhausted:
-        limit = f"tenant {job.tenant} has used up its budget of {tenant.gpu_hours} GPU hours"
+        budget = f"{tenant.gpu_hours} GPU hours" + (" for this month" if tenant.monthly else "")
+        limit = f"tenant {job.tenant} has used up its budget of {budget}"
         blocker = _blocker("tenant budget", 1, limit)
-        remedy = "an administrator raises it (muster tenant set); what runs goes on"
+        renewed = "wait for the next month (UTC), or " if tenant.monthly else ""
+        remedy = f"{renewed}an administrator raises it (muster tenant set); what runs goes on"
         return _answer(state, job.job_id, job.state, f"{limit}: nothing more of it starts", [blocker, *blockers], remedy)
     if over_limit(state, shape):
         limit = f"tenant {job.tenant} holds {_gpus(tenant.held_share)} of at most {_gpus(tenant.max_gpu_share)} GPUs"

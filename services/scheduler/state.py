@@ -14,7 +14,7 @@ from zlib import crc32
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
-from libs.common.facts import AnyFact, BudgetExhausted, Commit, TenantSet
+from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, TenantSet
 from libs.common.model import JobId, NodeId
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
@@ -78,8 +78,8 @@ class State:
         """Fold a commit of the log."""
         for fact, change in zip(commit.facts, fold.apply_entry(self.cluster, seq, subject, commit), strict=True):
             self._look_at(change)
-            if isinstance(fact, BudgetExhausted):
-                self.queue.version += 1  # its tenant's jobs let others pass from now on
+            if isinstance(fact, BudgetExhausted | BudgetRenewed):
+                self.queue.version += 1  # its tenant's jobs let others pass from now on, or no more
             if isinstance(fact, TenantSet):
                 self.queue.version += 1  # a higher limit may let a job start
                 for node_id in list(self.capacity.shared):

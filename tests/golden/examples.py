@@ -88,6 +88,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.JobRejected(job_id=JOB, reason="too many wait"),
     f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),
     f.BudgetExhausted(tenant=TENANT, gpu_hours=10, used_share_ms=3_600_000_123),
+    f.BudgetRenewed(tenant=TENANT, month=202_611),
     f.TermBegan(instance="b"),
     f.ClusterConfigured(cluster_id="home", timing=Timing(heartbeat_ms=1, lease_ms=2, margin_ms=3, term_ms=4)),
     f.LeaseExtended(duration_ms=600_000),

@@ -75,6 +75,7 @@ async def test_a_tenant_is_made_changed_and_removed_when_it_is_empty(world: Worl
         "max_gpus": 8.5,
         "max_waiting": 9,
         "gpu_hours": 100,
+        "gpu_hours_per": "month",
         "requests_per_minute": 60,
         "tokens_per_minute": 1000,
         "shares_devices": True,
@@ -83,8 +84,9 @@ async def test_a_tenant_is_made_changed_and_removed_when_it_is_empty(world: Worl
     assert {name: made[name] for name in limits} == limits
     assert (await world.said())[-1] == f.TenantSet(
         tenant="physics", max_gpu_share=850, max_waiting=9, gpu_hours=100, requests_per_minute=60, tokens_per_minute=1000,
-        shares_devices=True, user="tests",
+        shares_devices=True, user="tests", gpu_hours_per="month",
     )  # fmt: skip
+    assert "life or month" in (await world.ask("PUT", "/v1/tenants/physics", 422, json={"gpu_hours_per": "week"}))["detail"]
     async with world.as_("member", "ada", "physics") as ada:
         job = (await ada.submit())["id"]
         detail = (await world.ask("DELETE", "/v1/tenants/physics", 409))["detail"]

@@ -16,6 +16,8 @@ from libs.common.cluster import Cluster, Job, Model, Node, all_over, owes_nothin
 from libs.common.facts import AnyFact
 from libs.common.model import (
     CONTINUE,
+    PER_LIFE,
+    PER_MONTH,
     STOP,
     WHOLE_GPU,
     AttemptRef,
@@ -61,7 +63,11 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         if job.state not in job_life.ENDED:
             yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
     yield f.TenantSet(
-        tenant=chance.choice(TENANTS), max_waiting=chance.randrange(3), gpu_hours=chance.randrange(3), removed=chance.random() < 0.1
+        tenant=chance.choice(TENANTS),
+        max_waiting=chance.randrange(3),
+        gpu_hours=chance.randrange(3),
+        gpu_hours_per=chance.choice((PER_LIFE, PER_MONTH)),
+        removed=chance.random() < 0.1,
     )
     yield f.KeyCreated(key_id=chance.choice(KEYS), secret_hash="h", tenant=chance.choice(TENANTS), user="ada", role="member")
     yield f.KeyRotated(key_id=chance.choice(KEYS), secret_hash="g")
@@ -100,7 +106,10 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=chance.randrange(100))
     for tenant in cluster.tenants.values():
         if tenant.gpu_hours and not tenant.exhausted:
-            yield f.BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=0)
+            month = tenant.month if tenant.monthly else 0
+            yield f.BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=0, month=month)
+        if tenant.monthly:
+            yield f.BudgetRenewed(tenant=tenant.tenant, month=tenant.month + chance.randrange(2))
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -248,6 +257,7 @@ def wild(chance: Random) -> AnyFact:
         f.JobRejected(job_id=job_id, reason=word),
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),
         f.BudgetExhausted(tenant=chance.choice(TENANTS), gpu_hours=number, used_share_ms=number),
+        f.BudgetRenewed(tenant=chance.choice(TENANTS), month=number),
         f.TermBegan(instance=word),
         f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),
         f.LeaseExtended(duration_ms=number),

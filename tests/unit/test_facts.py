@@ -69,6 +69,8 @@ LEFT_AT_DEFAULT = (
     "job.submitted.request",
     "model.deployed.request",
     *(f"tenant.set.{name}" for name in ("gpu_hours", "requests_per_minute", "tokens_per_minute", "shares_devices", "removed", "user")),
+    "tenant.set.gpu_hours_per",
+    "budget.exhausted.month",
 )
 
 

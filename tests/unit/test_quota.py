@@ -13,6 +13,9 @@ from services.quota.state import State
 from tests.history import SECOND, begun, closed, finished, job, lost, member, placed, registered, released, requeued, started, submitted
 
 TENANT = TenantId("default")
+# 2026-11-21 12:00 UTC, and the last second of that month.
+NOVEMBER_NS = 1_795_262_400 * SECOND
+LAST_OF_NOVEMBER_NS = 1_796_083_199 * SECOND
 
 
 class World:
@@ -20,6 +23,7 @@ class World:
 
     def __init__(self) -> None:
         self.history = begun()
+        self.now_ns = NOVEMBER_NS
         self.state = replayed(self.history.log)
 
     def say(self, *facts: AnyFact) -> None:
@@ -32,12 +36,12 @@ class World:
         self.say(submitted(name), f.JobAdmitted(job_id=job(name)), f.JobQueued(job_id=job(name)))
 
     def decided(self) -> list[AnyFact]:
-        return list(decide(self.state))
+        return list(decide(self.state, self.now_ns))
 
     def record(self) -> list[AnyFact]:
         """Everything that quota has to say, as the shell does it: folded ahead, then passed over in the log."""
         said: list[AnyFact] = []
-        while facts := decide(self.state):
+        while facts := decide(self.state, self.now_ns):
             self.state.apply_own(facts, SECOND)
             said += facts
             self.history.say(*facts)
@@ -263,4 +267,61 @@ def test_a_budget_that_is_lowered_below_what_was_used_is_used_up() -> None:
 def test_without_a_budget_nothing_is_used_up() -> None:
     world = budget(0)
     charged(world, 1_000)
+    assert world.decided() == []
+
+
+def monthly(gpu_hours: int) -> World:
+    world = World()
+    world.say(f.TenantSet(tenant=TENANT, gpu_hours=gpu_hours, gpu_hours_per="month"))
+    assert world.record() == [f.BudgetRenewed(tenant=TENANT, month=202_611)]
+    return world
+
+
+def test_a_month_s_budget_is_used_up_by_that_month_s_charges() -> None:
+    world = budget(0)
+    charged(world, 5)
+    world.say(f.TenantSet(tenant=TENANT, gpu_hours=2, gpu_hours_per="month"))
+    assert world.record() == [f.BudgetRenewed(tenant=TENANT, month=202_611)]
+    charged(world, 2, attempt=2)
+    assert world.record() == [f.BudgetExhausted(tenant=TENANT, gpu_hours=2, used_share_ms=2 * GPU_HOUR_SHARE_MS, month=202_611)]
+    assert world.again().decided() == [] and world.state.cluster.tenants[TENANT].exhausted
+
+
+def test_the_next_month_of_utc_renews_the_budget_once() -> None:
+    world = monthly(1)
+    charged(world, 1)
+    world.record()
+    world.now_ns = LAST_OF_NOVEMBER_NS
+    assert world.decided() == []
+    world.now_ns += SECOND
+    assert world.record() == [f.BudgetRenewed(tenant=TENANT, month=202_612)]
+    tenant = world.again().state.cluster.tenants[TENANT]
+    assert (tenant.exhausted, tenant.month_share_ms, tenant.used_share_ms) == (False, 0, GPU_HOUR_SHARE_MS)
+    charged(world, 1, attempt=2)
+    assert names(world.record()) == [("BudgetExhausted", "")]
+
+
+def test_a_clock_that_went_back_renews_nothing() -> None:
+    world = monthly(1)
+    world.now_ns = SECOND
+    assert world.decided() == []
+
+
+def test_a_charge_after_the_turn_of_the_month_is_the_new_month_s() -> None:
+    world = monthly(1)
+    world.queue("a")
+    run(world, "a")
+    world.say(closed("a"))
+    world.now_ns = LAST_OF_NOVEMBER_NS + SECOND
+    assert names(world.record())[:2] == [("BudgetRenewed", ""), ("UsageCharged", "a")]
+    assert world.state.cluster.tenants[TENANT].month_share_ms > 0
+
+
+def test_a_budget_for_life_is_not_renewed_and_what_was_said_of_the_month_does_not_count_for_it() -> None:
+    world = monthly(1)
+    charged(world, 1)
+    world.record()
+    world.say(f.TenantSet(tenant=TENANT, gpu_hours=2))
+    assert not world.state.cluster.tenants[TENANT].exhausted
+    world.now_ns = LAST_OF_NOVEMBER_NS + SECOND
     assert world.decided() == []

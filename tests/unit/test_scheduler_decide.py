@@ -100,6 +100,15 @@ def test_a_tenant_whose_budget_is_used_up_lets_others_pass_until_it_is_raised() 
     assert decisions(given(registered("a"), spent, waits, raised))[0] == placed("j", member("a", 0))
 
 
+def test_a_tenant_whose_month_s_budget_is_used_up_goes_on_in_the_next() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), gpu_hours=3, gpu_hours_per="month")
+    spent = [f.BudgetRenewed(tenant=limit.tenant, month=202_611), f.BudgetExhausted(limit.tenant, 3, 1, 202_611)]
+    waits = [*waiting("j", tenant="t"), *waiting("k")]
+    assert decisions(given(registered("a"), limit, spent, waits)) == [placed("k", member("a", 0))]
+    december = f.BudgetRenewed(tenant=limit.tenant, month=202_612)
+    assert decisions(given(registered("a"), limit, spent, waits, december))[0] == placed("j", member("a", 0))
+
+
 def test_parts_of_one_device_go_to_one_tenant_at_a_time() -> None:
     busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30))]
     theirs = given(registered("a", gpus=1), busy, waiting("j", tenant="u", gpu_share=30))

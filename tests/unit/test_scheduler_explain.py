@@ -73,6 +73,14 @@ def test_a_tenant_whose_budget_is_used_up_is_named() -> None:
     assert answer["answer"] == "tenant t has used up its budget of 3 GPU hours: nothing more of it starts"
 
 
+def test_a_month_s_budget_that_is_used_up_is_named_with_its_end() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), gpu_hours=3, gpu_hours_per="month")
+    spent = [f.BudgetRenewed(tenant=limit.tenant, month=202_611), f.BudgetExhausted(limit.tenant, 3, 1, 202_611)]
+    answer = explain(given(registered("a"), limit, spent, waiting("j", tenant="t")), J)
+    assert answer["answer"] == "tenant t has used up its budget of 3 GPU hours for this month: nothing more of it starts"
+    assert answer["remedy"].startswith("wait for the next month (UTC), or")
+
+
 def test_a_device_that_is_another_tenant_s_is_named() -> None:
     busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30))]
     answer = explain(given(registered("a", gpus=1), busy, waiting("j", gpu_share=50)), J)

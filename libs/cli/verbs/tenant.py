@@ -10,7 +10,8 @@ from libs.cli.output import formatted, listed, print_table, print_value
 from libs.cli.profile import read_profile
 from libs.cli.table import Column
 
-LIMITS: Final = ("max_gpus", "max_waiting", "weight", "gpu_hours", "requests_per_minute", "tokens_per_minute", "shares_devices")
+GPU_HOURS: Final = ("gpu_hours", "gpu_hours_per")
+LIMITS: Final = ("max_gpus", "max_waiting", "weight", *GPU_HOURS, "requests_per_minute", "tokens_per_minute", "shares_devices")
 COLUMNS: Final = (
     Column("TENANT"),
     Column("GPUS", right=True),
@@ -57,6 +58,7 @@ def show_tenant(name: str, form: str) -> None:
 @click.option("--waiting", "max_waiting", type=click.IntRange(0), metavar="N", help="Jobs that may wait; 0 is no limit.")
 @click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where tenants compete (default 100).")
 @click.option("--gpu-hours", type=click.IntRange(0), metavar="N", help="Its budget of GPU hours; 0 is no limit.")
+@click.option("--gpu-hours-per", type=click.Choice(["life", "month"]), help="For its whole life (default), or for each month of UTC.")
 @click.option("--requests-per-minute", type=click.IntRange(0), metavar="N", help="To models; 0 is no limit.")
 @click.option("--tokens-per-minute", type=click.IntRange(0), metavar="N", help="To and from models; 0 is no limit.")
 @click.option("--shares-devices/--no-shares-devices", default=None, help="Whether its jobs may share a GPU with those of other tenants.")
@@ -91,7 +93,7 @@ def _row(tenant: Json) -> list[str]:
         tenant["name"],
         _of(tenant["gpus_held"], tenant["max_gpus"]),
         _of(tenant["jobs_waiting"], tenant["max_waiting"]),
-        _of(tenant["gpu_hours_used"], tenant["gpu_hours"]),
+        _of(tenant["gpu_hours_used"], tenant["gpu_hours"]) + (" a month" if tenant["gpu_hours_per"] == "month" else ""),
         _limit(tenant["requests_per_minute"]),
         _limit(tenant["tokens_per_minute"]),
         str(tenant["weight"]),

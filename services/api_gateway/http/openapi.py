@@ -38,6 +38,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
     "signal": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]},
     "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
+    "gpu_hours_per": {"type": "string", "enum": list(identity_intents.PERIODS)},
     "value": {"type": "string", "minLength": 1, "pattern": r"^[^\x00]+$"},
     "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},
     **dict.fromkeys(("gpu_memory", "gpu_memory_min", "memory"), SIZE),

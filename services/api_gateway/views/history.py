@@ -129,7 +129,8 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobAdmitted: lambda x: "admitted",
     f.JobRejected: lambda x: f"rejected: {x.reason}",
     f.UsageCharged: lambda x: f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds",
-    f.BudgetExhausted: lambda x: f"tenant {x.tenant} has used up its {x.gpu_hours} GPU hours",
+    f.BudgetExhausted: lambda x: f"tenant {x.tenant} has used up its {x.gpu_hours} GPU hours" + (f" of {x.month}" if x.month else ""),
+    f.BudgetRenewed: lambda x: f"tenant {x.tenant} has its GPU hours of {x.month}",
     f.TermBegan: lambda x: f"scheduler {x.instance} began a term",
     f.ClusterConfigured: lambda x: f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms",
     f.LeaseExtended: lambda x: (

@@ -11,13 +11,15 @@ _SHARE_MS_PER_HOUR = WHOLE_GPU * 3_600_000
 
 
 class TenantShown(msgspec.Struct):
-    """Limits (0 = none) and what is used now; GPUs in devices."""
+    """Limits (0 = none) and what is used now; GPUs in devices. `gpu_hours_used` is what counts against `gpu_hours`: of the tenant's whole
+    life, or of this month."""
 
     name: str
     max_gpus: float
     max_waiting: int
     weight: int
     gpu_hours: int
+    gpu_hours_per: str
     requests_per_minute: int
     tokens_per_minute: int
     shares_devices: bool
@@ -69,12 +71,13 @@ def tenant_shown(cluster: Cluster, tenant: Tenant) -> TenantShown:
         max_waiting=tenant.max_waiting,
         weight=tenant.weight,
         gpu_hours=tenant.gpu_hours,
+        gpu_hours_per=tenant.gpu_hours_per,
         requests_per_minute=tenant.requests_per_minute,
         tokens_per_minute=tenant.tokens_per_minute,
         shares_devices=tenant.shares_devices,
         gpus_held=tenant.held_share / WHOLE_GPU,
         jobs_waiting=tenant.waiting,
-        gpu_hours_used=round(tenant.used_share_ms / _SHARE_MS_PER_HOUR, 3),
+        gpu_hours_used=round(tenant.budget_share_ms / _SHARE_MS_PER_HOUR, 3),
         keys=sum(key.tenant == tenant.tenant for key in cluster.keys.values()),
     )
 
