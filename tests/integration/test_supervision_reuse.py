@@ -17,7 +17,7 @@ from services.node_agent.supervision import control_client, pool, processes, zyg
 # What a job can see of what it was given. The shell's own number and the attempt's names differ from job to job.
 GIVEN = """
 env | grep -v -e ^MUSTER_ -e ^_= | sort; pwd; umask; ls /proc/self/fd; ulimit -a; nice
-grep -e ^Sig -e ^Shd -e ^Cpus_allowed_list -e ^Uid -e ^Groups /proc/self/status
+grep -e '^Sig[BIC]' -e ^Shd -e ^Cpus_allowed_list -e ^Uid -e ^Groups /proc/self/status
 cat /proc/self/oom_score_adj /proc/self/cgroup; wc -c
 """
 TO_ITSELF = "cd /; umask 0; export LEAKED=1; ulimit -n 20; renice -n 5 $$; trap '' TERM INT; exec 9>/dev/null; echo something; exit 3"
@@ -57,10 +57,30 @@ def holders(path: str) -> list[int]:
 
 
 async def served_by(world: World, name: str, script: str = "true") -> int:
-    """The pid of the supervisor of a job that has ended, a moment later: it waits again."""
+    """The pid of the supervisor of a job that has ended, once it waits again."""
     await world.run(name, script)
-    await asyncio.sleep(0.1)
-    return int((await world.told((name, 1), "started"))["pid"])
+    pid = int((await world.told((name, 1), "started"))["pid"])
+    await waits_again(world, pid)
+    return pid
+
+
+async def waits_again(world: World, pid: int) -> None:
+    """It has let go of its job's files and sleeps; then the zygote, who has heard of it, sleeps. Or it has ended."""
+    async with asyncio.timeout(WAIT_S):
+        while not (settled(world, pid) and sleeps(pid) and sleeps(world.supervisors._zygote.pid)):
+            await asyncio.sleep(0.01)
+
+
+def settled(world: World, pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        jobs = f"{world.state_dir}/jobs/"
+        return not any(os.path.realpath(entry.path).startswith(jobs) for entry in os.scandir(f"/proc/{pid}/fd"))
+    return True
+
+
+def sleeps(pid: int) -> bool:
+    found = processes.process(pid)
+    return found is None or found.state in "SZX"
 
 
 async def test_those_that_wait_end_with_the_zygote(world: World) -> None:
@@ -104,8 +124,7 @@ async def test_nothing_that_a_job_does_to_itself_reaches_the_next(world: World) 
 
 @pytest.mark.parametrize("what", TO_ITS_PARENT)
 async def test_a_supervisor_that_a_job_has_changed_serves_no_other(world: World, what: str) -> None:
-    await world.run("fresh", GIVEN)
-    await asyncio.sleep(0.1)
+    await served_by(world, "fresh", GIVEN)
     key = await world.shell("job", f"{TO_ITS_PARENT[what]} || exit 77")
     if (await world.told(key, "exited"))["exit_code"] == 77:
         pytest.skip("a job may not do this here")
@@ -165,7 +184,10 @@ async def test_a_supervisor_refuses_what_is_meant_for_the_job_before(world: Worl
 
 
 async def test_those_above_the_bound_end(world: World) -> None:
-    keys = [await world.shell(f"job-{n}", "sleep 0.5") for n in range(pool.WAITING_MAX + 4)]
+    keys = [await world.shell(f"job-{n}", "while [ ! -e go ]; do sleep 0.05; done") for n in range(pool.WAITING_MAX + 4)]
+    for key in keys:
+        await world.told(key, "started")
+    (world.state_dir / "go").touch()
     for key in keys:
         await world.told(key, "exited")
     await waiting(world, pool.WAITING_MAX)
