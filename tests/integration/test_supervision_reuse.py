@@ -95,7 +95,9 @@ async def test_one_that_is_killed_while_it_waits_is_replaced_and_leaves_no_zombi
     for pid in before:
         kill(pid)
     assert (await world.run("job", "exit 3"))["exit_code"] == 3
-    assert not set(before) & set(await waiting(world, pool.AHEAD + 1))
+    async with asyncio.timeout(WAIT_S):  # one of them may have taken the order before it died, and the next one another's place
+        while set(before) & set(processes.children(world.supervisors._zygote.pid)):
+            await asyncio.sleep(0.005)
 
 
 async def test_an_order_is_taken_by_one_that_waited_and_another_takes_its_place(world: World) -> None:
