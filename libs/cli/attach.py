@@ -2,7 +2,7 @@
 
 The gateway sends one JSON object a line: pieces of output, states, and last the exit. After a broken connection the stream is asked for
 again from the first byte not seen, so nothing is printed twice; offsets are of one attempt, and a new one begins at 0. Gives up when
-RESUME_S pass without any answer.
+MUSTER_AWAY_S (120) pass without any answer.
 Tests: tests/integration/test_cli_run.py.
 """
 
@@ -15,9 +15,8 @@ from typing import Final, NamedTuple
 from libs.cli.faults import Cut, Declined, Unreachable
 from libs.cli.gateway import Json, job_path, opened
 from libs.cli.output import complain
-from libs.cli.profile import Profile
+from libs.cli.profile import Profile, away_s
 
-RESUME_S: Final = 120.0
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 SAY_AFTER_S: Final = 1.0
@@ -112,6 +111,7 @@ class _Patience:
         self._what = f"job {job_id} at {profile.url}"
         self._url = profile.url
         self._job_id = job_id
+        self._away_s = away_s()
         self.reset()
 
     def reset(self) -> None:
@@ -120,10 +120,10 @@ class _Patience:
         self._said = False
 
     def pause(self, error: Exception) -> None:
-        """Raises Unreachable when it has lasted RESUME_S."""
+        """Raises Unreachable when it has lasted MUSTER_AWAY_S."""
         now = time.monotonic()
         self._since = self._since or now
-        if now - self._since > RESUME_S:
+        if now - self._since > self._away_s:
             raise Unreachable(f"lost {self._what}: {error}; it may still run, look later with: muster logs -f {self._job_id}") from error
         if now - self._since > SAY_AFTER_S and not self._said:
             complain(f"the connection to {self._url} is lost, trying again ({error})")

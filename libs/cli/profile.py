@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from libs.common.errors import Refused
 
+AWAY_S: Final = 120.0
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
 
@@ -26,6 +27,14 @@ class Profile(NamedTuple):
     user: str
     state: str
     nats: str = ""
+
+
+def away_s(environ: Mapping[str, str] = os.environ) -> float:
+    """How long a gateway that is gone is looked for. Raises Refused for what is no number of seconds."""
+    text = environ.get("MUSTER_AWAY_S", "")
+    if text and not text.isdigit():
+        raise Refused(f"MUSTER_AWAY_S={text[:32]!r} is no whole number of seconds")
+    return float(text) if text else AWAY_S
 
 
 def profile_path(environ: Mapping[str, str] = os.environ) -> Path:

@@ -6,10 +6,9 @@ from typing import Final
 from libs.cli.faults import Cut, Declined, Unreachable
 from libs.cli.gateway import ask, job_path
 from libs.cli.jobs import ENDED, Job
-from libs.cli.profile import Profile
+from libs.cli.profile import Profile, away_s
 
 POLL_S: Final = 25.0
-AWAY_S: Final = 120.0
 PAUSE_S: Final = 0.5
 PASSING: Final = (429, 502, 503, 504)
 
@@ -17,7 +16,7 @@ PASSING: Final = (429, 502, 503, 504)
 def wait_for_end(profile: Profile, ref: str, until: float | None = None) -> Job:
     """The job when it has ended, or when the monotonic clock shows `until`.
 
-    Raises Declined, or Unreachable when no answer came for AWAY_S.
+    Raises Declined, or Unreachable when no answer came for MUSTER_AWAY_S.
     """
     job: Job = {}
     heard = time.monotonic()
@@ -25,7 +24,7 @@ def wait_for_end(profile: Profile, ref: str, until: float | None = None) -> Job:
         try:
             job = _ask(profile, ref, until)
         except (Unreachable, Cut, Declined) as error:
-            if (isinstance(error, Declined) and error.status not in PASSING) or not job or time.monotonic() - heard > AWAY_S:
+            if (isinstance(error, Declined) and error.status not in PASSING) or not job or time.monotonic() - heard > away_s():
                 raise
             time.sleep(PAUSE_S)
             continue

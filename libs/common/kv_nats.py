@@ -17,20 +17,20 @@ from libs.common import subjects
 from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
 from libs.common.log_jetstream import ASK_TIMEOUT_S
+from libs.common.settings import Settings
 
-# All outputs' last bytes together; the oldest keys leave by age.
-OUTPUT_BUCKET_BYTES: Final = 2 << 30
-OUTPUT_AGE_S: Final = 30 * 24 * 3600
 CREATE_TRIES: Final = 20
+CREATE_AGAIN_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
 
 
-async def create_buckets(client: Client, replicas: int) -> None:
+async def create_buckets(client: Client, settings: Settings) -> None:
     """Make LEADER, OUTPUT and SECRETS unless they are there. Raises Unavailable when no leader answers."""
+    replicas, hours = settings.stream_replicas, settings.tail_hours
     leader = KeyValueConfig(subjects.LEADER_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
     output = KeyValueConfig(
-        subjects.OUTPUT_BUCKET, history=1, ttl=OUTPUT_AGE_S, max_bytes=OUTPUT_BUCKET_BYTES, storage=StorageType.FILE, replicas=replicas
+        subjects.OUTPUT_BUCKET, history=1, ttl=hours * 3_600, max_bytes=settings.tail_bytes, storage=StorageType.FILE, replicas=replicas
     )
     secret = KeyValueConfig(subjects.SECRET_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
     for config in (leader, output, secret):
@@ -46,14 +46,14 @@ async def _create_bucket(client: Client, config: KeyValueConfig) -> None:
         except NotFoundError:
             pass
         except (NatsError, TimeoutError, OSError):
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(CREATE_AGAIN_S)
             continue
         try:
             await js.create_key_value(config)
             return
         except (NatsError, TimeoutError, OSError) as error:
             logger.warning("bucket %s cannot be made yet: %s", config.bucket, error)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(CREATE_AGAIN_S)
     raise Unavailable(f"bucket {config.bucket} could not be made: has JetStream a leader?")
 
 

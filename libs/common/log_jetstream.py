@@ -35,6 +35,10 @@ CONNECT_TIMEOUT_S: Final = 10.0
 TLS_NAME: Final = "muster"
 BATCH_MAX: Final = 1_000
 IDLE_S: Final = 0.5
+CREATE_AGAIN_S: Final = 0.5
+# Between tries to make a subscription, and for what may fail while it is unmade.
+GAP_PAUSE_S: Final = 0.25
+UNSUBSCRIBE_S: Final = 1.0
 # Without a message or a server heartbeat for this long, the subscription is made anew.
 SILENCE_S: Final = 3.0
 DEDUPE_WINDOW_S: Final = 600
@@ -127,7 +131,7 @@ async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
             pass
         except (NatsError, TimeoutError):
             heed()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(CREATE_AGAIN_S)
             continue
         try:
             await js.add_stream(stream_config(replicas, max_bytes))
@@ -135,7 +139,7 @@ async def create_stream(client: Client, replicas: int, max_bytes: int) -> None:
         except (NatsError, TimeoutError) as error:
             heed()
             logger.warning("the stream cannot be made yet: %s", error)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(CREATE_AGAIN_S)
     raise Unavailable("JetStream has no leader after 60 s: are enough of its servers up?")
 
 
@@ -319,7 +323,7 @@ class Feed:
             except (NatsError, TimeoutError, OSError) as error:
                 heed()
                 logger.warning("the log cannot be read yet: %s", error or "timeout")
-                await asyncio.sleep(0.25)
+                await asyncio.sleep(GAP_PAUSE_S)
 
     async def _on_message(self, msg: Msg) -> None:
         self.heard = asyncio.get_running_loop().time()
@@ -340,7 +344,7 @@ class Feed:
 async def _quietly(call: Coroutine[None, None, None]) -> None:
     """For what may fail because the connection is down: the feed is made anew then."""
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(UNSUBSCRIBE_S):
             await call
     except (NatsError, TimeoutError, OSError):
         return

@@ -55,8 +55,8 @@ class Serve(msgspec.Struct, frozen=True):
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths.
 
-    `secrets` maps environment variables to names of its tenant's secrets: the values are never here. `upload` is the SHA-256 of an archive that
-    its tenant has sent: unpacked on each node, it is the working directory.
+    `secrets` maps environment variables to names of its tenant's secrets: the values are never here. `upload` is the SHA-256 of an archive
+    that its tenant has sent: unpacked on each node, it is the working directory.
     From `vendor` on it says where the job may run: an empty word, list or number means that it does not care, and a node that does not
     say what it has does not serve who asks for it. `model` is any of these; `gpu_memory_bytes` of each device takes the place of a
     share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be there; `gpu_uuids` are the only devices

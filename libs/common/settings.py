@@ -54,10 +54,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_body_bytes: int = 16 << 20
     model_answer_bytes: int = 128 << 20
     model_output_tokens: int = 4_096
+    model_suspect_ms: int = 3_000
     limits_answer_ms: int = 2_000
     upload_bytes: int = 256 << 20
     upload_files: int = 50_000
     upload_store_bytes: int = 4 << 30
+    access_flush_ms: int = 100
     audit_url: str = ""
     audit_begin: int = 1
     audit_stream_bytes: int = 1 << 30
@@ -83,6 +85,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_hours: int = 720
     keep_bytes: int = 8 << 30
     keep_jobs: int = 2_000
+    tail_hours: int = 720
+    tail_bytes: int = 2 << 30
+    release_ms: int = 30_000
+    driver_answer_ms: int = 8_000
+    probe_ms: int = 2_000
     log_level: str = "INFO"
     record_ms: int = 25_000
     settle_ms: int = 5_000
@@ -157,17 +164,19 @@ HELP = {
     "model_connect_ms": "how long a replica of a model may take to accept a connection",
     "model_answer_ms": "how long it may take to answer; of a stream: to its first event",
     "model_idle_ms": "how long a stream of a model may say nothing",
-    "model_body_ms": "how long a client may take to send the body of an OpenAI request",
+    "model_body_ms": "how long a client may take to send the body of an OpenAI request, or be silent while it sends an upload",
     "model_keepalive_ms": "how long an idle connection to a replica is kept; keep it under the replica's own bound",
     "model_attempts": "replicas tried for one request while the client has been sent nothing",
     "model_requests_max": "OpenAI requests that may be open at once in one gateway",
     "model_body_bytes": "largest body of an OpenAI request",
     "model_answer_bytes": "largest answer of a model that is not a stream",
     "model_output_tokens": "max_tokens of a request that names none and counts against a token limit",
+    "model_suspect_ms": "how long a replica that failed a request is passed over while there are others",
     "limits_answer_ms": "how long quota may take to give a gateway a part of a limited tenant's minute",
     "upload_bytes": "largest directory that a job may bring along (--upload), as an archive; command, gateways and agents each keep to it",
     "upload_files": "most files and folders in it",
     "upload_store_bytes": "bound of the bucket UPLOADS, where such archives lie, when it is first made",
+    "access_flush_ms": "gateway: how long access records are gathered; a gateway that is killed loses them",
     "audit_url": "archive database (SQLAlchemy URL); default SQLite in the state directory",
     "audit_begin": "first commit of an empty archive; above 1 only when the log was trimmed and the archive before it is lost for ever",
     "audit_stream_bytes": "bound of the stream AUDIT, where events for consumers are published, the oldest go first; 0: it is not written",
@@ -193,11 +202,16 @@ HELP = {
     "keep_hours": "node: how long the output of an ended job stays there",
     "keep_bytes": "node: how many bytes of such output, the oldest go first",
     "keep_jobs": "node: of how many ended jobs",
+    "tail_hours": "how long the last 64 KiB of a job's output are kept off its node; counts when the cluster begins",
+    "tail_bytes": "how many bytes of them together; counts when the cluster begins",
+    "release_ms": "node: how long a device may take to be proved clean after its job; then it is quarantined",
+    "driver_answer_ms": "node: how long the GPU drivers may take to answer; then the device counts as not clean",
+    "probe_ms": "node: how long a replica may take to answer on its health path",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
     "settle_ms": "gateway: how long a read waits for its min_seq",
     "ask_ms": "gateway: how long the scheduler or a node may take to answer a question",
-    "ask_past_ms": "gateway: the same about the past, for which the log is folded again",
+    "ask_past_ms": "gateway, scheduler: the same about the past, for which the log is folded again",
     "stdin_ms": "gateway: how long a node may take to take a job's input",
     "keepalive_ms": "gateway: how often a stream says that it is still there",
     "wait_max_ms": "gateway: longest timeout that a wait for a job may ask for",
@@ -231,6 +245,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "log_connect_ms",
         ),
         *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),
+        *("tail_hours", "tail_bytes", "release_ms", "driver_answer_ms", "probe_ms", "model_suspect_ms", "access_flush_ms"),
         *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),
     ),
 }
@@ -242,6 +257,7 @@ ELSEWHERE: Final = {
     "MUSTER_URL": "the gateway that commands speak to",
     "MUSTER_API_KEY": "the key that they show it",
     "MUSTER_PROFILE": "the file where both stand otherwise",
+    "MUSTER_AWAY_S": "how many seconds commands that stay with a job (run, logs -f, wait) look for a gateway that is gone; default 120",
     "MUSTER_USER": "the user that a submitted job names; in a job: who asked for it",
     "MUSTER_JOB_ID": "in a job: its id",
     "MUSTER_JOB_NAME": "in a job: its name",

@@ -1,8 +1,8 @@
 """Access records: every request under /v1, allowed or denied, becomes part of the log and so of the audit's chain.
 
-Entries wait here for at most FLUSH_S, then go out in batches; a request never waits for them. While the log is nearly full or does not
-answer they wait up to BUFFER_BYTES_MAX and are then dropped, and how many were is part of the next batch. A process that is killed loses
-those of its last FLUSH_S. Held by tests/unit/test_access_entries.py and tests/integration/test_gateway_access.py.
+Entries wait here for MUSTER_ACCESS_FLUSH_MS, then go out in batches; a request never waits for them. While the log is nearly full or does
+not answer they wait up to BUFFER_BYTES_MAX and are then dropped, and how many were is part of the next batch. A process that is killed
+loses those of that time. Held by tests/unit/test_access_entries.py and tests/integration/test_gateway_access.py.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ Put = Callable[[Sequence[AnyFact]], "asyncio.Future[int]"]
 class Recorder:
     """The entries of one gateway. `put` queues a commit; `full` says that the log has no room for this."""
 
-    def __init__(self, clock: Clock, put: Put, full: Callable[[], bool]) -> None:
+    def __init__(self, clock: Clock, put: Put, full: Callable[[], bool], pause_s: float = FLUSH_S) -> None:
         self.clock, self.put, self.full = clock, put, full
         self.waiting: list[bytes] = []
         self.times: list[int] = []
         self.bytes = 0
         self.strangers = 0
         self.dropped = 0
-        self.pause_s = FLUSH_S
+        self.pause_s = pause_s
         self._some = asyncio.Event()
 
     def note(self, scope: Scope, principal: Principal | None, route: str, status: int, denied: str) -> None:

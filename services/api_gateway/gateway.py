@@ -97,7 +97,7 @@ class Gateway:
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), lambda: self.cluster.seq, settings.log_append_ms / 1_000)
         self.admission = Admission(lambda: self.cluster, bus)
         self.clocks = ClockWatch(clock)
-        self.access = Recorder(clock, self.writer.put, full=lambda: self.fill >= FULL_AT)
+        self.access = Recorder(clock, self.writer.put, lambda: self.fill >= FULL_AT, settings.access_flush_ms / 1_000)
         self.caught_up = False
         self.heard_boot_ns = 0
         self.lag = 0

@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import logging
 import os
+from functools import partial
 from pathlib import Path
 
 from libs.common import service
@@ -58,6 +59,8 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver) -> Machi
         boot_id=boot_id(),
         version=importlib.metadata.version("muster-gpu"),
         heartbeat_ms=settings.heartbeat_ms,
+        release_ms=settings.release_ms,
+        driver_answer_ms=settings.driver_answer_ms,
         environment=passed_on(os.environ),
         cpus_milli=settings.node_cpus * 1_000 or cpus_milli,
         memory_bytes=settings.node_memory_gib << 30 or memory_bytes,
@@ -83,7 +86,8 @@ async def _serve(
     keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
     jobs = JobDirectories(state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files))
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
-    agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, probe, peers)
+    ask = partial(probe, within_s=settings.probe_ms / 1_000)
+    agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, ask, peers)
     try:
         await agent.run(stop)
     finally:
@@ -94,7 +98,7 @@ async def _serve(
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
     if settings.gpu_driver == "local":
-        return LocalDriver()
+        return LocalDriver(answer_s=settings.driver_answer_ms / 1_000)
     return SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
 
 

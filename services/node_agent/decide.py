@@ -29,7 +29,6 @@ KILL_AGAIN_NS: Final = 5_000 * MS
 # JobFinished waits this long for the release check, so that both usually go in one commit.
 FINISHED_ALONE_NS: Final = 20 * MS
 CHECK_AGAIN_NS: Final = 500 * MS
-RELEASE_LIMIT_NS: Final = 30_000 * MS
 ASK_EVERY_NS: Final = 1_000 * MS
 RECORD_FACTS_MAX: Final = 128
 # The supervisor's word for a job that was told to stop.
@@ -88,7 +87,7 @@ def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Acti
     if attempt.phase == s.LAUNCHED:
         return _watch(attempt, now_ns) + _end(state, attempt, now_ns)
     if attempt.phase == s.EXITED:
-        return _check_release(attempt, now_ns)
+        return _check_release(state, attempt, now_ns)
     return []
 
 
@@ -148,17 +147,17 @@ def _end(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
     return [a.StopJob(attempt.ref, attempt.stop.signal, attempt.stop.grace_ms)]
 
 
-def _check_release(attempt: Attempt, now_ns: int) -> list[a.Action]:
-    if attempt.checking or _released(attempt, now_ns) or now_ns < attempt.check_at_ns:
+def _check_release(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
+    if attempt.checking or _released(state, attempt, now_ns) or now_ns < attempt.check_at_ns:
         return []
     assert attempt.exit is not None, "an attempt that exited has its exit"
     attempt.checking, attempt.check_at_ns = True, now_ns + CHECK_AGAIN_NS
     return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean)]
 
 
-def _released(attempt: Attempt, now_ns: int) -> bool:
+def _released(state: State, attempt: Attempt, now_ns: int) -> bool:
     """Proved clean, or given up at the limit: what is not clean then is quarantined."""
-    return attempt.checks is not None and (attempt.clean or now_ns >= attempt.exited_ns + RELEASE_LIMIT_NS)
+    return attempt.checks is not None and (attempt.clean or now_ns >= attempt.exited_ns + state.release_ns)
 
 
 def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
@@ -172,7 +171,7 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         attempt.queued = s.STARTED_LEVEL
         said.append(f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=attempt.pid))
     said += _health_facts(attempt, node_id)
-    over = attempt.phase == s.EXITED and _released(attempt, now_ns)
+    over = attempt.phase == s.EXITED and _released(state, attempt, now_ns)
     ended = over or (attempt.phase == s.EXITED and now_ns >= attempt.exited_ns + FINISHED_ALONE_NS)
     if ended and attempt.queued < s.FINISHED_LEVEL:
         attempt.queued = s.FINISHED_LEVEL
@@ -224,7 +223,7 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
         times.append(attempt.exited_ns + FINISHED_ALONE_NS)
     checked = attempt.checks is not None and not attempt.checking
     if attempt.phase == s.EXITED and checked and attempt.queued < s.OVER_LEVEL:
-        times.append(min(max(attempt.check_at_ns, now_ns + 1), attempt.exited_ns + RELEASE_LIMIT_NS))
+        times.append(min(max(attempt.check_at_ns, now_ns + 1), attempt.exited_ns + state.release_ns))
     if times:
         state.timers[key] = min(times)
     else:

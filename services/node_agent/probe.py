@@ -1,4 +1,4 @@
-"""A replica's port: whether it is free before the start, and whether the replica answers on it: one GET of its health path, within PROBE_S.
+"""A replica's port: whether it is free before the start, and whether the replica answers on it: one GET of its health path, in time.
 
 Only the status line is read. It goes to the address that requests will come to, so that a server which listens on the loopback
 alone is not called ready on a machine that others must reach. Twin: the simulation's machines. Test: tests/integration/test_probe.py.
@@ -24,13 +24,13 @@ def is_free(port: int) -> bool:
     return True
 
 
-async def probe(address: str, port: int, path: str) -> str:
+async def probe(address: str, port: int, path: str, within_s: float = PROBE_S) -> str:
     """Empty when the answer is 2xx, else what is wrong, in a few words."""
     try:
-        async with asyncio.timeout(PROBE_S):
+        async with asyncio.timeout(within_s):
             return _verdict(await _status_line(address, port, path))
     except TimeoutError:
-        return f"no answer within {PROBE_S:g} s"
+        return f"no answer within {within_s:g} s"
     except OSError as error:
         return f"no connection: {error.strerror or error}"
 

@@ -43,7 +43,8 @@ ANSWER_PART: Final = 0.8
 # Until the first lease the agent reports so much more often, so many times.
 EAGER_PART: Final = 0.1
 EAGER_BEATS: Final = 20
-RELEASE_CHECK_S: Final = 10.0
+# The driver's own deadline comes first.
+CHECK_SLACK_S: Final = 2.0
 DRAIN_S: Final = 5.0
 DRAIN_LOOK_S: Final = 0.02
 END_TRIES: Final = 50
@@ -86,6 +87,8 @@ class Agent:
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
         self.state = s.begin(self.node_id, 0, ())
+        self.state.release_ns = machine.release_ms * 1_000_000
+        self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
         self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts)
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
@@ -278,10 +281,10 @@ class Agent:
     async def _check_release(self, action: a.CheckRelease) -> None:
         left = () if action.processes_gone else await self.jobs.leftovers(action.ref)
         try:
-            async with asyncio.timeout(RELEASE_CHECK_S):
+            async with asyncio.timeout(self.check_s):
                 held = await self.driver.unclean(s.undivided(self.state, action.gpus))
         except TimeoutError:
-            held = dict.fromkeys(action.gpus, f"the driver did not answer for {RELEASE_CHECK_S:.0f} s")
+            held = dict.fromkeys(action.gpus, f"the driver did not answer for {self.check_s:.0f} s")
         if left:
             held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
         checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}

@@ -82,7 +82,7 @@ class Attempt(msgspec.Struct, kw_only=True):
 
 class State(msgspec.Struct, kw_only=True):
     """`desired_seq` is the sequence of the last full desired state: orders up to it are old. `touched` are the attempts to look
-    at again; `timers` says when to look at one although nothing happened.
+    at again; `timers` says when to look at one although nothing happened. `release_ns` is how long a device may take to be clean.
     """
 
     node_id: NodeId
@@ -104,13 +104,14 @@ class State(msgspec.Struct, kw_only=True):
     touched: dict[str, None] = {}
     timers: dict[str, int] = {}
     to_forget: list[Attempt] = []
+    release_ns: int = 30_000_000_000
 
 
 def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], before: State | None = None) -> State:
     """The state of a new incarnation; `before` is the one that this process had, whose attempts, epoch, lease and tombstones stay."""
     state = State(node_id=node_id, incarnation=incarnation)
     if before is not None:
-        state.epoch, state.over = before.epoch, before.over
+        state.epoch, state.over, state.release_ns = before.epoch, before.over, before.release_ns
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
         state.lease_written_epoch, state.lease_written_ns = before.lease_written_epoch, before.lease_written_ns

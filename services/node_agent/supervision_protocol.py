@@ -158,6 +158,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     version: str = ""
     heartbeat_ms: int = 1_000
+    release_ms: int = 30_000
+    driver_answer_ms: int = 8_000
     environment: dict[str, str] = {}
     cpus_milli: int = 0
     memory_bytes: int = 0

@@ -17,7 +17,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Make what the cluster needs (stream, buckets), then schedule."""
     client = await before(stop, log_jetstream.connect_as(settings, "scheduler"))
     await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
-    await before(stop, create_buckets(client, settings.stream_replicas))
+    await before(stop, create_buckets(client, settings))
     log = log_jetstream.JetStreamLog(client)
     await Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), NatsObjects(client)).run(stop)
     await client.close()

@@ -30,6 +30,8 @@ from services.scheduler.explain import explain
 from services.scheduler.state import State
 
 DEADLINE_S: Final = 30.0
+# Of MUSTER_ASK_PAST_MS: the answer is to be there before the gateway gives up.
+DEADLINE_PART: Final = 0.85
 # Who asks while so many wait is told to come again.
 WAITING_MAX: Final = 4
 # The child ends itself so much after its deadline, should nobody be left to end it.
@@ -109,9 +111,9 @@ async def main(job_id: JobId, at: int) -> bytes:
 
 
 if __name__ == "__main__":
-    signal.alarm(int(DEADLINE_S) + ALONE_S)
     os.nice(NICENESS)
     try:
+        signal.alarm(read().ask_past_ms // 1_000 + ALONE_S)
         sys.stdout.buffer.write(asyncio.run(main(JobId(sys.argv[1]), int(sys.argv[2]))))
     except MusterError as error:
         print(error)

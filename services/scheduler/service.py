@@ -45,7 +45,7 @@ from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain
 from services.scheduler.explain_model import explain_model
 from services.scheduler.leases import Leases
-from services.scheduler.past import Past
+from services.scheduler.past import DEADLINE_PART, Past
 from services.scheduler.renewals import Renewals
 from services.scheduler.roster import roster
 from services.scheduler.state import State
@@ -97,7 +97,7 @@ class Scheduler:
         self.roster: Roster | None = None  # as of `acked`, made when it is asked for
         self.leases = Leases()
         self.desired_pages = DesiredPages()
-        self.past = Past()
+        self.past = Past(deadline_s=settings.ask_past_ms / 1_000 * DEADLINE_PART)
         self.renewals = Renewals()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.shell = Shell(log, self.writer, self.state, self.decide, self)

@@ -11,7 +11,6 @@ from libs.common.errors import Unavailable
 from libs.common.model import Gpu, GpuId
 from libs.doctor import MISSING, OK, WRONG, checks
 from libs.embedded import local_gpus
-from services.node_agent.drivers import local
 from services.node_agent.drivers.local import LocalDriver
 
 SOURCE = Path(__file__).with_name("nvml.c")
@@ -63,11 +62,11 @@ async def test_a_driver_that_hangs_makes_its_devices_unclean_and_answers_again_w
 ) -> None:
     driver = LocalDriver()
     await driver.inventory()
-    monkeypatch.setattr(local, "ANSWER_S", 1.0)
+    driver.answer_s = 1.0
     (world / "hang").touch()
     assert "did not answer" in (await driver.unclean([FIRST]))[FIRST]
     (world / "hang").unlink()
-    monkeypatch.setattr(local, "ANSWER_S", 10.0)
+    driver.answer_s = 10.0
     assert await driver.unclean([FIRST]) == {}
     await driver.close()
 

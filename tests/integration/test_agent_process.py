@@ -91,7 +91,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     with nats_server(tmp_path / "nats") as port:
         client = await connect([f"nats://127.0.0.1:{port}"], "test")
         await create_stream(client, 1, 64 << 20)
-        await create_buckets(client, 1)
+        await create_buckets(client, Settings())
         cluster = Cluster(client, f"nats://127.0.0.1:{port}", tmp_path)
         await cluster.bus.subscribe(heartbeat("*"), cluster.on_heartbeat)
         following = asyncio.create_task(cluster.follow())

@@ -77,7 +77,7 @@ class World:
     async def begin(self) -> None:
         client = await connect([self.url], "test")
         await create_stream(client, 1, 256 << 20)
-        await create_buckets(client, 1)
+        await create_buckets(client, Settings())
         self.log, self.bus = JetStreamLog(client), Deaf(client)
         self.stop = asyncio.Event()
         scheduler = Scheduler(self.log, self.bus, SystemClock(), SETTINGS, KvLeadership(client), NatsObjects(client))

@@ -37,7 +37,7 @@ async def process(servers: Servers, tmp_path: Path) -> AsyncIterator[tuple[aioht
     """The gateway's whole `main`, and a client of it."""
     scheduler = await connect(servers.urls, "scheduler", servers.seed("scheduler"))
     await create_stream(scheduler, 1, LOG_BYTES)
-    await create_buckets(scheduler, 1)
+    await create_buckets(scheduler, Settings())
     (tmp_path / "api-keys").write_text(hash_key("k") + "\n")
     port = free_ports(1)[0]
     settings = Settings(

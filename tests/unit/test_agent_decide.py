@@ -14,7 +14,6 @@ from services.node_agent.decide import (
     KILL_AGAIN_NS,
     KILL_SLACK_NS,
     LEASE_NEEDED_NS,
-    RELEASE_LIMIT_NS,
     next_due_ns,
 )
 from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, S, T, clean, finished, over, ref, refused, released, start, started, stop
@@ -201,7 +200,7 @@ def test_an_unclean_device_is_checked_again_and_quarantined_at_the_limit() -> No
     node.later(FINISHED_ALONE_NS)
     assert node.see(dirty) == []
     assert node.later(CHECK_AGAIN_NS) == [a.CheckRelease(ref(), (GPU,), True)]
-    node.now_ns = T + RELEASE_LIMIT_NS
+    node.now_ns = T + node.state.release_ns
     fault = f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="quarantined", detail="pid 5 holds it")
     assert node.see(dirty) == [over(fault, released(devices="held"))]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.cli.profile import DEFAULT_URL, profile_path, read_profile
+from libs.cli.profile import DEFAULT_URL, away_s, profile_path, read_profile
 from libs.common.errors import Refused
 
 
@@ -37,3 +37,9 @@ def test_a_profile_that_cannot_be_used_is_named(tmp_path: Path, value: str) -> N
 
 def test_the_profile_lies_in_the_configuration_directory() -> None:
     assert profile_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/muster/profile.json")
+
+
+def test_how_long_a_gateway_is_looked_for_is_the_user_s_to_say() -> None:
+    assert (away_s({}), away_s({"MUSTER_AWAY_S": "5"}), away_s({"MUSTER_AWAY_S": "0"})) == (120.0, 5.0, 0.0)
+    with pytest.raises(Refused, match="no whole number of seconds"):
+        away_s({"MUSTER_AWAY_S": "2m"})

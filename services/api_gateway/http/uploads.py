@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from libs.common.errors import Refused
+from libs.common.settings import Settings
 from libs.common.uploads import SHA256, Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import UploadShown
@@ -24,7 +25,6 @@ from services.api_gateway.problems import Problem
 RECEIVING_MAX: Final = 16
 WRITE_BYTES: Final = 1 << 20
 # A client that sends nothing for so long is gone.
-SILENCE_S: Final = 60.0
 
 router = APIRouter(tags=["jobs"])
 
@@ -53,7 +53,7 @@ async def send(request: Request, sha256: str) -> Response:
     gateway.receiving += 1
     try:
         with tempfile.TemporaryFile() as file:
-            await _receive(request, file, sha256, gateway.settings.upload_bytes)
+            await _receive(request, file, sha256, gateway.settings)
             await _keep(gateway, tenant, sha256, file)
     finally:
         gateway.receiving -= 1
@@ -75,17 +75,17 @@ async def check(gateway: Gateway, tenant: str, sha256: str) -> None:
         raise Refused(f"upload: tenant {tenant} has sent no {sha256[:12]}: muster run --upload DIR sends it")
 
 
-async def _receive(request: Request, file: BufferedRandom, sha256: str, bytes_max: int) -> None:
+async def _receive(request: Request, file: BufferedRandom, sha256: str, settings: Settings) -> None:
     """All of the body, verified. Raises Problem and Refused."""
     digest, size, waiting = hashlib.sha256(), 0, bytearray()
     pieces = aiter(request.stream())
     try:
         while True:
-            async with asyncio.timeout(SILENCE_S):
+            async with asyncio.timeout(settings.model_body_ms / 1_000):
                 piece = await anext(pieces, None)
             waiting += piece or b""
-            if size + len(waiting) > bytes_max:
-                raise Problem(413, f"the upload is over {bytes_max} bytes: name what is not needed in .musterignore")
+            if size + len(waiting) > settings.upload_bytes:
+                raise Problem(413, f"the upload is over {settings.upload_bytes} bytes: name what is not needed in .musterignore")
             if piece is None or len(waiting) >= WRITE_BYTES:
                 data, waiting = bytes(waiting), bytearray()
                 size += len(data)

@@ -10,14 +10,15 @@ from typing import Final
 from libs.common.cluster import Endpoint
 
 SUSPECT_S: Final = 3.0
-# Failures remembered; far more than there are replicas that can fail within SUSPECT_S.
+# Failures remembered; far more than there are replicas that can fail within that time.
 SUSPECTS_MAX: Final = 1_024
 
 
 class Balancer:
     """Counts of one gateway process."""
 
-    def __init__(self) -> None:
+    def __init__(self, suspect_s: float = SUSPECT_S) -> None:
+        self.suspect_s = suspect_s
         self.outstanding: dict[Endpoint, int] = {}
         self.suspect_until: dict[Endpoint, float] = {}
         self._turn = 0
@@ -48,4 +49,4 @@ class Balancer:
         if len(self.suspect_until) >= SUSPECTS_MAX:
             self.suspect_until = {each: until for each, until in self.suspect_until.items() if until > now}
         if len(self.suspect_until) < SUSPECTS_MAX:
-            self.suspect_until[endpoint] = now + SUSPECT_S
+            self.suspect_until[endpoint] = now + self.suspect_s

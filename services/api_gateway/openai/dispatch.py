@@ -33,7 +33,7 @@ class Dispatch:
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
         self.settings = gateway.settings
-        self.balancer = Balancer()
+        self.balancer = Balancer(gateway.settings.model_suspect_ms / 1_000)
 
     async def run(self, call: Call, principal: Principal, receive: Receive) -> None:
         """Reserve, dispatch, settle."""

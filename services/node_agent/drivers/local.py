@@ -54,8 +54,11 @@ class LocalDriver:
 
     simulated = False
 
-    def __init__(self, command: Sequence[str] = (sys.executable, "-P", "-m", "services.node_agent.drivers.vendor_calls")) -> None:
+    def __init__(
+        self, command: Sequence[str] = (sys.executable, "-P", "-m", "services.node_agent.drivers.vendor_calls"), answer_s: float = ANSWER_S
+    ) -> None:
         self.command = command
+        self.answer_s = answer_s
         self.child: asyncio.subprocess.Process | None = None
         self.turn = asyncio.Lock()
         self.baseline: dict[str, int] = {}
@@ -84,11 +87,11 @@ class LocalDriver:
         """One question at a time. Raises Unavailable."""
         async with self.turn:
             try:
-                async with asyncio.timeout(ANSWER_S):
+                async with asyncio.timeout(self.answer_s):
                     seen = _look.decode(await self._ask())
             except (TimeoutError, OSError, ValueError, msgspec.DecodeError) as error:
                 await self.close()
-                raise Unavailable(f"the GPU drivers did not answer within {ANSWER_S:.0f} s ({error or 'timeout'})") from error
+                raise Unavailable(f"the GPU drivers did not answer within {self.answer_s:.0f} s ({error or 'timeout'})") from error
             except asyncio.CancelledError:
                 self._kill()
                 raise
