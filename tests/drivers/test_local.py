@@ -1,5 +1,8 @@
 """The agent's driver for this machine's own devices, over the real NVML binding and a library built from C."""
 
+import importlib.util
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,19 +16,37 @@ from libs.doctor import MISSING, OK, WRONG, checks
 from libs.embedded import local_gpus
 from services.node_agent.drivers.local import LocalDriver
 
-SOURCE = Path(__file__).with_name("nvml.c")
+SOURCE, AMD_SOURCE = Path(__file__).with_name("nvml.c"), Path(__file__).with_name("amdsmi.c")
 DEVICES = Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
 FIRST, SECOND = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build(folder: Path, name: str, *sources: Path) -> Path:
+    """A shared library from C."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no C compiler here to build the library that stands in for NVML")
-    built = tmp_path_factory.mktemp("lib") / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o", built, SOURCE], check=True)
-    return built
+        pytest.skip("no C compiler here to build the libraries that stand in for the vendors'")
+    subprocess.run([compiler, "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name, *sources], check=True)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("lib"), "libnvidia-ml.so.1", SOURCE)
+
+
+@pytest.fixture
+def amd(tmp_path: Path) -> Path:
+    """The folder of a library for AMD's binding, which on import looks up more than is called here."""
+    found = importlib.util.find_spec("amdsmi")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("AMD's binding is not installed: pip install 'muster-gpu[amd]'")
+    wrapper = (Path(found.submodule_search_locations[0]) / "amdsmi_wrapper.py").read_text()
+    named = set(re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wrapper))
+    rest = named - set(re.findall(r"^int (\w+)\(", AMD_SOURCE.read_text(), re.MULTILINE))
+    unused = tmp_path / "unused.c"
+    unused.write_text("".join(f"int {name}(void) {{ return 2; }}\n" for name in sorted(rest)))
+    return build(tmp_path, "libamd_smi.so", AMD_SOURCE, unused).parent
 
 
 @pytest.fixture
@@ -102,9 +123,20 @@ def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(
     assert all(other.state == MISSING and not other.needed for other in others)
 
 
+async def test_devices_of_two_vendors_are_found_together(world: Path, amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{amd}:{os.environ['LD_LIBRARY_PATH']}")
+    assert local_gpus.survey() == "GPUs of this machine: nvidia: 2 x Fake H100; amd: 1 x Fake MI300X"
+    driver = LocalDriver()
+    third = GpuId("GPU-abcdef0123456789")
+    assert list(await driver.inventory())[2:] == [Gpu(third, 0, "amd", "Fake MI300X", 192 << 30)]
+    assert await driver.unclean([FIRST, third]) == {}
+    await driver.close()
+
+
 @pytest.mark.skipif(DEVICES, reason="this machine has devices")
 def test_one_line_says_that_there_is_none_and_why_of_each_vendor() -> None:
     assert local_gpus.survey().startswith("no GPU was found on this machine (nvidia: NVML Shared Library Not Found; amd: ")
+    assert local_gpus.survey().endswith(("libamd_smi.so not found)", "pip install 'muster-gpu[amd]')"))
     assert "\n" not in local_gpus.survey()
     assert {found.state for found in checks.drivers()} == {MISSING}
 

@@ -35,7 +35,10 @@ def _nvidia_memory(nvml: Any, handle: Any) -> Any:  # noqa: ANN401  the binding 
 
 def amd() -> Iterator[Found]:
     """By AMD SMI. The id is the one that ROCR_VISIBLE_DEVICES takes."""
-    amdsmi: Any = import_module("amdsmi")
+    try:
+        amdsmi: Any = import_module("amdsmi")
+    except KeyError as error:  # so it says on import that its library is not there
+        raise OSError(f"{error.args[0]} not found") from error
     amdsmi.amdsmi_init()
     for index, handle in enumerate(amdsmi.amdsmi_get_processor_handles()):
         asic, memory = amdsmi.amdsmi_get_gpu_asic_info(handle), amdsmi.amdsmi_get_gpu_vram_usage(handle)
