@@ -61,7 +61,7 @@ def up(options: Options) -> int:
         config = _files(state, found)
         if first:
             _measure_disk(state)
-        say(f"starting {found.nodes} nodes with {found.gpus} GPUs each in {state}")
+        say(f"starting {found.words} in {state}")
         if found.local:
             say(local_gpus.survey())
         return launcher.run(state, found, config, say)

@@ -178,7 +178,7 @@ class Launcher:
 
     def _announce(self) -> None:
         shape = self.shape
-        self.say(f"muster is up: {shape.nodes} nodes with {shape.gpus} x {shape.model} each")
+        self.say(f"muster is up: {shape.words}")
         self.say(f"  gateway  {shape.gateway}")
         if shape.listen:
             self.say(f"  others   {command()} node add   (machines that reach {shape.listen} may join)")

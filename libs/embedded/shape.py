@@ -68,6 +68,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         return Fleet(nodes=(*simulated, LOCAL_NODE) if self.local else simulated)
 
     @property
+    def words(self) -> str:
+        """Which nodes it begins with, for a person."""
+        simulated = [f"{self.nodes} nodes with {self.gpus} x {self.model} each"] if self.nodes else []
+        own = ["this machine's own GPUs"] if self.local else []
+        return " and ".join([*simulated, *own]) or "no nodes of its own"
+
+    @property
     def gateway(self) -> str:
         """Where a client on this machine finds the gateway."""
         return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # nosec B104

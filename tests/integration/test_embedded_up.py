@@ -260,3 +260,13 @@ def test_each_process_gets_its_own_key_and_only_what_it_needs(tmp_path: Path) ->
     assert not [environment for environment in specs.values() if "SECRET" in environment or "MUSTER_API_KEY" in environment]
     assert specs["node-2"]["MUSTER_NODE_ID"] == "node-2" and specs["node-2"]["MUSTER_SIMULATED_GPUS"] == "3"
     assert [name for name, environment in specs.items() if "MUSTER_API_KEYS_FILE" in environment] == ["gateway"]
+
+
+def test_a_start_says_which_nodes_it_begins_with_and_none_that_it_does_not_have() -> None:
+    found = Shape(cluster_id="c", nodes=2, gpus=3, model="H100")
+    own = msgspec.structs.replace(found, nodes=0, local=True)
+    both, none = msgspec.structs.replace(found, local=True), msgspec.structs.replace(found, nodes=0, listen="10.0.0.1")
+    assert found.words == "2 nodes with 3 x H100 each"
+    assert own.words == "this machine's own GPUs"
+    assert both.words == "2 nodes with 3 x H100 each and this machine's own GPUs"
+    assert none.words == "no nodes of its own"
