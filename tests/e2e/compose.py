@@ -54,9 +54,9 @@ class ComposeStack:
         self.run("up", "--detach", "--wait", timeout=UP_S)
         self.key = self.run("run", "--rm", "key").stdout.strip()
 
-    def run(self, *arguments: str, timeout: float = PATIENCE_S, check: bool = True) -> Done:
+    def run(self, *arguments: str, timeout: float = PATIENCE_S, check: bool = True, given: str | None = None) -> Done:
         line = command(*arguments, project=self.project)
-        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False, input=given)
         assert done.returncode == 0 or not check, f"{' '.join(line)}\n{done.stdout}{done.stderr}"
         return done
 
@@ -73,8 +73,10 @@ class ComposeStack:
         """Empty while the first of them is only starting."""
         return self.run("exec", "-T", self.servers[0], "python", "-c", LEADER, check=False).stdout.strip()
 
-    def verify(self) -> Done:
-        return self.run("exec", "-T", "audit", "python", "-m", "services.audit", "verify", check=False)
+    def verify(self, head: str = "") -> Done:
+        held = "cat > /tmp/head && exec python -m services.audit verify --head /tmp/head"
+        words = ("sh", "-c", held) if head else ("python", "-m", "services.audit", "verify")
+        return self.run("exec", "-T", "audit", *words, check=False, given=head or None)
 
     def reset_key(self) -> str:
         self.run("run", "--rm", "init", "python", "-m", "libs.compose", "reset-key")

@@ -68,7 +68,8 @@ class ProcessStack:
     def stream_leader(self) -> str:
         return ""
 
-    def verify(self) -> Done:
+    def verify(self, head: str = "") -> Done:
+        (self.folder / "head").write_text(head)
         nats_port = json.loads((self.state / "cluster.json").read_text())["nats_port"]
         told = {
             "MUSTER_STATE": str(self.state / audit.ARCHIVE),
@@ -76,7 +77,7 @@ class ProcessStack:
             "MUSTER_NATS_CA_FILE": str(self.state / "keys" / "ca.pem"),
             "MUSTER_NKEY_SEED_FILE": str(self.state / audit.SEED),
         }
-        line = [sys.executable, "-m", "services.audit", "verify"]
+        line = [sys.executable, "-m", "services.audit", "verify", *(("--head", str(self.folder / "head")) if head else ())]
         return subprocess.run(line, env={**os.environ, **told}, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     def reset_key(self) -> str:

@@ -40,8 +40,8 @@ class Stack(Protocol):
         """Which of `servers` leads the log."""
         ...
 
-    def verify(self) -> Done:
-        """The archive's check, against the log."""
+    def verify(self, head: str = "") -> Done:
+        """The archive's check, against the log, and against a head that was kept."""
         ...
 
     def reset_key(self) -> str:

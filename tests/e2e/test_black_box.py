@@ -195,6 +195,13 @@ def test_after_a_planned_stop_everything_is_still_known(stack: Stack) -> None:
     assert set(said(stack, "run", *ALL_GPUS, "--", "echo", "on").split()) == {"on"}
 
 
+def test_a_signed_head_that_was_kept_outside_is_of_this_chain_and_a_forged_one_is_not(stack: Stack) -> None:
+    head = said(stack, "audit", "head")
+    until(lambda: stack.verify(head).returncode == 0, "the archive holds the head that was kept", ARCHIVED_S)
+    forged = stack.verify(json.dumps({**json.loads(head), "hash": "0" * 64}))
+    assert forged.returncode != 0 and "head 1" in forged.stdout, forged.stdout
+
+
 def test_at_last_the_chain_is_whole(stack: Stack) -> None:
     """Soon: an archive that is a moment behind the log is a finding too."""
     until(lambda: stack.verify().returncode == 0, "the archive has all of the log", ARCHIVED_S)
