@@ -58,7 +58,8 @@ def _secrets(folder: Path) -> dict[str, str]:
     name = c.AUTHORITY_FILE.removesuffix(".pem")
     certificates.authority(folder, name)
     for host in (*c.SERVERS, c.POSTGRES, c.GATEWAY):
-        certificates.server(folder, host, name, [host, TLS_NAME])
+        # A nats-server that meets another by its address expects the name of whichever it was told of first.
+        certificates.server(folder, host, name, [*(c.SERVERS if host in c.SERVERS else [host]), TLS_NAME])
     _password(folder / ROUTES)
     password = _password(folder / c.PASSWORD)
     identity.write_private(folder / c.PGPASS, f"{c.POSTGRES}:*:*:*:{password}")

@@ -195,6 +195,13 @@ def test_after_a_planned_stop_everything_is_still_known(stack: Stack) -> None:
     assert set(said(stack, "run", *ALL_GPUS, "--", "echo", "on").split()) == {"on"}
 
 
+def test_no_server_of_the_log_refused_another(stack: Stack) -> None:
+    if not isinstance(stack, ComposeStack):
+        pytest.skip("processes have one nats-server")
+    said_by_them = stack.run("logs", "--no-color", *stack.servers).stdout
+    assert "Server is ready" in said_by_them and "TLS route handshake error" not in said_by_them
+
+
 def test_a_signed_head_that_was_kept_outside_is_of_this_chain_and_a_forged_one_is_not(stack: Stack) -> None:
     head = said(stack, "audit", "head")
     until(lambda: stack.verify(head).returncode == 0, "the archive holds the head that was kept", ARCHIVED_S)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from libs.common import settings
 from libs.common.errors import Refused
+from libs.common.log_jetstream import TLS_NAME
 from libs.common.settings import ELSEWHERE, Settings
 from libs.compose import containers as c
 from libs.compose.provision import provision, reset_key
@@ -78,6 +80,16 @@ def test_no_two_clusters_share_a_secret(root: Path, tmp_path: Path) -> None:
     provision(other)
     kept, others = contents(root / c.AUTHORITY), contents(other / c.AUTHORITY)
     assert [name for name in kept if kept[name] == others[name]] == []
+
+
+def test_the_nats_servers_may_call_each_other_by_any_of_their_names_and_nobody_else_has_one(root: Path) -> None:
+    def names(path: Path) -> set[str]:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        return set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName))
+
+    found = {name: names(root / name / c.IDENTITY / "server.pem") for name in (*c.SERVERS, c.POSTGRES, "gateway-a")}
+    assert all(found[name] == {*c.SERVERS, TLS_NAME} for name in c.SERVERS)
+    assert (found[c.POSTGRES], found["gateway-a"]) == ({c.POSTGRES, TLS_NAME}, {c.GATEWAY, TLS_NAME})
 
 
 def test_a_container_holds_no_seed_but_its_own(root: Path) -> None:
