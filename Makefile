@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+GUARD := services/node_agent/supervision/guard
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check fix sim chaos bench docs e2e netns
+.PHONY: help up down clean test check fix sim chaos bench docs e2e netns guard
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -54,6 +55,10 @@ netns: $(STAMP) ## a second host in a network namespace joins, runs a gang, is r
 
 bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
 	@QUICK=$(QUICK) $(BIN)/python -m bench.$(NAME)
+
+guard: ## build the program that becomes a job (after a change of guard.c; x86-64)
+	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
+	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(GUARD).x86_64 $(GUARD).c
 
 docs: $(STAMP) ## write the generated pages of docs/
 	@$(BIN)/python -m libs.docs

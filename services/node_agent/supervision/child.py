@@ -1,11 +1,15 @@
-"""Forks the job's main process, and waits a moment for its exec.
+"""Starts the job's main process.
 
 The child dies with its supervisor (PR_SET_PDEATHSIG), has its own session, and starts with default signal dispositions and an empty
 mask whatever its ancestors ignored. A failure before exec comes back through a pipe that a successful exec closes.
+
+All of that is done by the guard (`guard.c`), a program of 900 bytes that is spawned and becomes the job: a fork of this process
+costs 1.5 ms more, for its pages. Where no guard was built for the machine the same is done in a forked child.
 """
 
 import errno
 import os
+import platform
 import select
 import signal
 import struct
@@ -19,6 +23,9 @@ FAILURE = struct.Struct("<BI")
 STAGE_SETUP, STAGE_WORKDIR, STAGE_EXEC = 0, 1, 2
 # As long as the child shares its parent's memory, whatever the parent touches is copied. Bounded: an exec may hang on a dead file system.
 EXEC_WAIT_MS = 50
+GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"guard.{platform.machine()}")
+HAS_GUARD = os.access(GUARD, os.X_OK)
+GUARD_STATUS = 3
 EXIT_WORKDIR, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND = 125, 126, 127
 
 
@@ -39,7 +46,7 @@ class _Ends(NamedTuple):
     status: int
 
 
-def fork_child(order: Order) -> Child:
+def start_child(order: Order) -> Child:
     """To be called by whoever has claimed the attempt: the child executes at once. Raises OSError when the machine has no room for
     another process. The ends that are read are non-blocking."""
     stdout_read, stdout_write = os.pipe2(os.O_CLOEXEC)
@@ -48,17 +55,15 @@ def fork_child(order: Order) -> Child:
     stdin_read, stdin_write = os.pipe2(os.O_CLOEXEC) if order["stdin"] else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
     ours = [stdout_read, stderr_read, status_read, *([stdin_write] if order["stdin"] else [])]
     ends = _Ends(stdin_read, stdout_write, stderr_write, status_write)
-    supervisor_pid = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _become(order, ends, supervisor_pid)
+    pid = _spawn(order, ends) if HAS_GUARD else _fork(order, ends)
     for descriptor in ends:
         os.close(descriptor)
     for descriptor in ours:
         os.set_blocking(descriptor, False)
-    waiting = select.poll()
-    waiting.register(status_read, select.POLLIN)
-    waiting.poll(EXEC_WAIT_MS)
+    if not HAS_GUARD:
+        waiting = select.poll()
+        waiting.register(status_read, select.POLLIN)
+        waiting.poll(EXEC_WAIT_MS)
     return Child(pid, stdout_read, stderr_read, stdin_write, status_read)
 
 
@@ -77,6 +82,22 @@ def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
         return EXIT_NOT_FOUND, f"the interpreter of {name} was not found"
     where = "" if "/" in name else f" in PATH={order['env'].get('PATH', DEFAULT_PATH)}"
     return EXIT_NOT_FOUND, f"the command {name} was not found{where}"
+
+
+def _spawn(order: Order, ends: _Ends) -> int:
+    """What the guard is told is in guard.c."""
+    paths = _paths(order["argv"][0], order["env"])
+    argv = ["guard", str(os.getpid()), order["workdir"], *paths, "", *order["argv"]]
+    moves = [(os.POSIX_SPAWN_DUP2, end, to) for end, to in zip(ends, (0, 1, 2, GUARD_STATUS), strict=True)]
+    return os.posix_spawn(GUARD, argv, order["env"], file_actions=moves)
+
+
+def _fork(order: Order, ends: _Ends) -> int:
+    supervisor_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become(order, ends, supervisor_pid)
+    return pid
 
 
 def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
@@ -107,15 +128,19 @@ def _set_up(ends: _Ends, supervisor_pid: int) -> None:
 
 def _execute(argv: list[str], env: dict[str, str]) -> None:
     """Returns never, or raises the most telling OSError. os.execvpe would import modules in the child, so the search is here."""
-    name = argv[0]
-    if "/" in name:
-        os.execve(name, argv, env)
     denied: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for folder in env.get("PATH", DEFAULT_PATH).split(":"):
+    for path in _paths(argv[0], env):
         try:
-            os.execve(f"{folder or '.'}/{name}", argv, env)
+            os.execve(path, argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
             denied = error
     raise denied
+
+
+def _paths(name: str, env: dict[str, str]) -> list[str]:
+    """Where the command may be, in the order of the search."""
+    if "/" in name:
+        return [name]
+    return [f"{folder or '.'}/{name}" for folder in env.get("PATH", DEFAULT_PATH).split(":")]

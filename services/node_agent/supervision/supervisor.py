@@ -76,7 +76,7 @@ def _run(order: Order) -> bool:
         claimed = records.claim(".", supervision.identity)
         if not claimed:
             return False
-        job = child.fork_child(order)
+        job = child.start_child(order)
     except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
         _refuse(order, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
