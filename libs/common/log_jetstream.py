@@ -47,6 +47,8 @@ NEVER: Final = 1 << 62
 LAST_TRIES: Final = 40
 LAST_PAUSE_S: Final = 0.05
 WRONG_SEQUENCE: Final = (10071, 10164)
+# The parts of a delivery's reply subject without domain and account.
+SHORT_REPLY: Final = 9
 STREAM_FULL: Final = (10077, 10047)
 
 logger = logging.getLogger(__name__)
@@ -331,7 +333,7 @@ class Feed:
             if msg.reply:
                 await _quietly(self.client.publish(msg.reply))
             return
-        seq = msg.metadata.sequence.stream
+        seq = _sequence(msg.reply)
         if seq == self.after + 1:
             self.after = seq
             self.waiting.append(Entry(seq, msg.subject, msg.data))
@@ -339,6 +341,13 @@ class Feed:
             logger.warning("the subscription skipped from %d to %d: it is made anew", self.after, seq)
             self.broken = True
         self.grown.set()
+
+
+def _sequence(reply: str) -> int:
+    """The stream's sequence out of a delivery's reply subject, $JS.ACK.STREAM.CONSUMER.DELIVERED.SEQUENCE and more; newer servers may put
+    domain and account in front of the stream. nats-py's own way makes three objects and a date of each."""
+    tokens = reply.split(".")
+    return int(tokens[5 if len(tokens) == SHORT_REPLY else 7])
 
 
 async def _quietly(call: Coroutine[None, None, None]) -> None:

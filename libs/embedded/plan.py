@@ -48,7 +48,8 @@ def configure(state: Path, shape: Shape, found: Admitted) -> Path:
 
 
 def server(state: Path, config: Path) -> Spec:
-    return Spec(SERVER, [servers.binary(), "-c", str(config)], _passed_on(os.environ), logs(state) / f"{SERVER}.log")
+    environment = _passed_on(os.environ) | servers.ENVIRONMENT
+    return Spec(SERVER, [servers.binary(), "-c", str(config)], environment, logs(state) / f"{SERVER}.log")
 
 
 def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:

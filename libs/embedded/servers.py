@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -27,6 +28,9 @@ POLL_S: Final = 0.02
 STOP_S: Final = 10.0
 INFO_BYTES_MAX: Final = 64 << 10
 NOBODY: Final = Admitted()
+# A server that shares its machine with the whole cluster. Its work is a chain of small messages and syncs: given more processors, it
+# spends a fifth of its time on waking them for each other. Whoever sets the variable is heard.
+ENVIRONMENT: Final = {"GOMAXPROCS": os.environ.get("GOMAXPROCS", "1")}
 
 
 def binary() -> str:
@@ -140,7 +144,8 @@ def start_servers(state: Path, count: int = 1, fleet: Fleet | None = None, log_b
         path = write_config(state, config, fleet or Fleet())
         with (state / f"{name}.log").open("ab") as log:
             command = [binary(), "-c", str(path)]
-            started.running.append(subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent()))
+            own = {**os.environ, **ENVIRONMENT}
+            started.running.append(subprocess.Popen(command, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent()))
     try:
         for index, port in enumerate(ports):
             wait_ready(port, f"nats-{index + 1}")

@@ -222,6 +222,8 @@ def _write_durably(job_dir: str, body: bytes, marker: int = -1) -> None:
         if os.pwrite(descriptor, body, 0) < len(body):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if marker >= 0:
+            # Begins to write, so that the marker's sync takes the new file's metadata along: one journal commit less to wait for.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.fsync(marker)
         os.fdatasync(descriptor)
     finally:
