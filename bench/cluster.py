@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 
-from libs.embedded import identity, permissions, plan, servers
+from libs.embedded import identity, plan, servers
 from libs.embedded.living import die_with_parent
-from libs.embedded.processes import Spec
 from libs.embedded.shape import Shape
 
 QUICK = os.environ.get("QUICK") == "1"
@@ -45,10 +43,10 @@ def quantile(values: list[float], part: float) -> float:
 class Cluster:
     """A running one: `url` and `key` of the gateway, the processes by name."""
 
-    def __init__(self, state: Path, url: str, key: str, processes: dict[str, subprocess.Popen[bytes]], urls: tuple[str, ...] = ()) -> None:
+    def __init__(self, state: Path, url: str, key: str, processes: dict[str, subprocess.Popen[bytes]], urls: tuple[str, ...]) -> None:
         self.state = state
         self.url = url
-        self.urls = urls or (url,)
+        self.urls = urls
         self.key = key
         self.processes = processes
 
@@ -82,15 +80,13 @@ def running(replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         state = Path(folder)
         (state / "logs").mkdir()
-        port, nats_port, *more = servers.free_ports(1 + gateways)
-        shape = Shape(cluster_id="bench", nodes=nodes, gpus=gpus, port=port, nats_port=nats_port)
-        fleet = msgspec.structs.replace(shape.fleet, gateways=tuple("abcdefgh"[:gateways]))
-        group = servers.start_servers(state, replicas, fleet, shape.log_bytes)
+        (nats_port,), port = servers.free_ports(1), servers.free_port_run(gateways)
+        shape = Shape(cluster_id="bench", nodes=nodes, gpus=gpus, port=port, gateways=gateways, nats_port=nats_port)
+        group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
         key = identity.api_key(state / "keys", "")
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
         told = {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": str(replicas)}
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
-        specs += [another_gateway(state, specs, instance, own) for instance, own in zip(fleet.gateways[1:], more, strict=True)]
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
         for spec in specs:
             if spec.name == "audit" and not audit:
@@ -101,20 +97,11 @@ def running(replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True
                 )
         try:
             await_ready(f"http://127.0.0.1:{port}", key, nodes)
-            yield Cluster(state, f"http://127.0.0.1:{port}", key, processes, tuple(f"http://127.0.0.1:{each}" for each in (port, *more)))
+            urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
+            yield Cluster(state, urls[0], key, processes, urls)
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])
             end(group.running)
-
-
-def another_gateway(state: Path, specs: list[Spec], instance: str, port: int) -> Spec:
-    """As the first, with an instance, a key, a port and a directory of its own."""
-    first = next(spec for spec in specs if spec.name == plan.GATEWAY)
-    name = permissions.gateway_name(instance)
-    seed = str(identity.seed_file(state / "keys", name))
-    told = {"MUSTER_INSTANCE": instance, "MUSTER_GATEWAY_PORT": str(port), "MUSTER_NKEY_SEED_FILE": seed, "MUSTER_STATE": str(state / name)}
-    (state / name).mkdir()
-    return Spec(name, first.command, {**first.environment, **told}, first.log.with_name(f"{name}.log"))
 
 
 def end(processes: list[subprocess.Popen[bytes]]) -> None:

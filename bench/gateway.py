@@ -1,20 +1,23 @@
-"""What the gateway adds to a request to a model: time, processor time, memory; direct and through it in one run.
+"""What the gateway adds to a request to a model: time, processor time, memory, bytes of log; direct and through it in one run.
 
 A whole cluster with a cheap backend deployed as a model of two replicas, and the load in this process, in a closed loop; direct and
-through take turns, so that a noisy moment hits both. A stream has 50 chunks, written one by one without a pause, but for
-`first_token_added_p99_ms`, where they come as a model makes them. BACKEND=example takes the example server instead, which
-costs more itself (its streams come without a pause).
+through take turns, so that a noisy moment hits both. Every request through the gateway carries the key of a tenant with limits (too high to
+refuse), and is recorded: keys, limits and access audit are on together. A stream has 50 chunks, written one by one without a pause, but
+for `first_token_added_p99_ms`, where they come as a model makes them. BACKEND=example takes the example server instead, which costs more
+itself (its streams come without a pause). MEMORY=1 measures memory alone, over a million requests.
 """
 
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import aiohttp
 import uvloop
 
 from bench import http_load
@@ -24,18 +27,26 @@ from bench.http_load import Load
 PATH = "/v1/chat/completions"
 CLIENTS = (1, 16, 64)
 ROUNDS = 2 if QUICK else 5
-ROUND_S = 0.7 if QUICK else 2.0
+ROUND_S = 0.4 if QUICK else 2.0
 SLOW_S = 4.0 if QUICK else 15.0
 # A slow stream takes about so long: clients begin over that time, for they would else all begin at the same moment again and again.
 SPREAD_S = 0.5
-MEMORY_REQUESTS = 20_000 if QUICK else 1_000_000
+MEMORY_ALONE = os.environ.get("MEMORY") == "1"
+# Memory and log are looked at after so many requests.
+MARKS = (10_000, 100_000, 300_000, 1_000_000) if MEMORY_ALONE else (2_000, 10_000)
+MEMORY_ROUND_S = 2.0
 START_S = 30.0
+# Of quota's first minute nothing is given out.
+LIMITED_S = 90.0
+LIMITS = {"requests_per_minute": 1_000_000_000, "tokens_per_minute": 1_000_000_000}
 BACKEND = os.environ.get("BACKEND", "cheap")
 BACKENDS = {
     "cheap": (str(Path(__file__).with_name("model_backend.py")), "{port}"),
     "example": (str(Path(__file__).parent.parent / "examples" / "model_server.py"), "--port", "{port}", "--model", "m"),
 }
 STEADY_S = 1.5
+# The last records reach the archive.
+SETTLE_S = 2.0
 TALK = b'"messages":[{"role":"user","content":"' + b"Tell me about it. " * 20 + b'"}]'
 PLAIN = b'{"model":"m",' + TALK + b"}"
 STREAM = b'{"model":"m","stream":true,' + TALK + b"}"
@@ -43,11 +54,12 @@ SLOW = b'{"model":"m","stream":true,"slow":true,' + TALK + b"}"
 
 
 class Rig(NamedTuple):
-    """Where the load goes, and the gateway's process."""
+    """Where the load goes, the gateway's process, its cluster, and a limited tenant's key."""
 
     direct: tuple[int, ...]
     through: tuple[int, ...]
     gateway: int
+    cluster: Cluster
     key: str
 
 
@@ -58,7 +70,7 @@ def rig() -> Iterator[Rig]:
         asyncio.run(deploy(cluster, {"name": "m", "replicas": 2, "command": [sys.executable, *BACKENDS[BACKEND]]}))
         replicas = asyncio.run(ready(cluster))
         gateway = next(process for name, process in cluster.processes.items() if name.startswith("gateway"))
-        yield Rig(tuple(replicas), (int(cluster.url.rsplit(":", 1)[1]),), gateway.pid, cluster.key)
+        yield Rig(tuple(replicas), (int(cluster.url.rsplit(":", 1)[1]),), gateway.pid, cluster, asyncio.run(limited(cluster)))
 
 
 async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
@@ -77,6 +89,27 @@ async def ready(cluster: Cluster) -> list[int]:
             if ports == before and shown["state"] == "ready":
                 return ports
             await asyncio.sleep(STEADY_S)
+
+
+async def tenant(session: aiohttp.ClientSession, **limits: int) -> str:
+    """A limited tenant and the key of one of its operators."""
+    async with session.put("/v1/tenants/limited", json=limits) as answer:
+        assert answer.status in (200, 201), await answer.text()
+    async with session.post("/v1/keys", json={"user": "ada", "tenant": "limited", "role": "operator"}) as answer:
+        assert answer.status == 201, await answer.text()
+        return str((await answer.json())["key"])
+
+
+async def limited(cluster: Cluster) -> str:
+    """A limited tenant's key, once its requests are answered."""
+    async with client(cluster) as session, asyncio.timeout(LIMITED_S):
+        key = await tenant(session, **LIMITS)
+        while True:
+            async with session.post(PATH, data=PLAIN, headers={"Authorization": f"Bearer {key}"}) as answer:
+                if answer.status == 200:
+                    assert "x-ratelimit-limit-tokens" in answer.headers
+                    return key
+            await asyncio.sleep(1.0)
 
 
 def load(rig: Rig, ports: tuple[int, ...], body: bytes, clients: int, seconds: float, spread_s: float = 0.0) -> Load:
@@ -119,20 +152,42 @@ def first_token(found: Rig) -> None:
 
 
 def memory(found: Rig) -> None:
-    before, served = memory_mib(found.gateway), 0
-    while served < MEMORY_REQUESTS:
-        served += len(load(found, found.through, PLAIN, 64, 2.0).whole)
-        served += len(load(found, found.through, STREAM, 64, 1.0).whole)
-    say("memory_mib", memory_mib(found.gateway), "MiB", served, before_mib=round(before, 1))
+    """The gateway's memory and the bytes of log that a recorded request costs, after more and more requests."""
+    served, before_mib, before_bytes = 0, memory_mib(found.gateway), stored_bytes(found.cluster.state)
+    for mark in MARKS:
+        while served < mark:
+            served += len(load(found, found.through, PLAIN, 64, MEMORY_ROUND_S).whole)
+            served += len(load(found, found.through, STREAM, 64, MEMORY_ROUND_S).whole)
+        time.sleep(SETTLE_S)
+        say("memory_mib", memory_mib(found.gateway), "MiB", served, before_mib=round(before_mib, 1), clients=64)
+        for store, size in stored_bytes(found.cluster.state).items():
+            say(f"{store}_bytes_per_request", (size - before_bytes[store]) / served, "B", served)
+
+
+def stored_bytes(state: Path) -> dict[str, int]:
+    """Of the log, the events for consumers, and the archive, as they lie on the disk."""
+    streams = state / "nats-1" / "jetstream"
+    places = {"log": streams.glob("*/streams/FACTS/**/*"), "events": streams.glob("*/streams/AUDIT/**/*")}
+    archive = (state / "services" / "audit").glob("audit.db*")
+    return {name: sum(size_of(file) for file in files) for name, files in {**places, "archive": archive}.items()}
+
+
+def size_of(path: Path) -> int:
+    """Nothing of a file that was just replaced."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
 
 
 def main() -> None:
     with rig() as found:
         for request in (PLAIN, STREAM):
             load(found, found.through, request, 16, 0.5)
-        measure(found, "", PLAIN)
-        measure(found, "stream_", STREAM)
-        first_token(found)
+        if not MEMORY_ALONE:
+            measure(found, "", PLAIN)
+            measure(found, "stream_", STREAM)
+            first_token(found)
         memory(found)
 
 

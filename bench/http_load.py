@@ -18,7 +18,7 @@ class Load:
         self.until_s = until_s
         self.first: list[float] = []
         self.whole: list[float] = []
-        self.failed = 0
+        self.refused: list[bytes] = []
 
 
 class Connection(asyncio.Protocol):
@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
                 return
             head, data = self.head[:end].lower(), self.head[end + 4 :]
             if not head.startswith(b"http/1.1 200"):
-                self.load.failed += 1
+                self.load.refused.append(self.head)
             length = head.find(b"content-length:")
             self.left = int(head[length + 15 :].split(b"\r\n", 1)[0]) if length >= 0 else -2
         if data and not self.first_s:
@@ -82,7 +82,7 @@ async def run(ports: Sequence[int], request: bytes, clients: int, seconds: float
             await asyncio.sleep(spread_s / clients)
     async with asyncio.timeout(seconds + STOP_S):
         await asyncio.gather(*(connection.over for _, connection in pairs))
-    assert load.failed == 0, f"{load.failed} of {len(load.whole)} requests failed"
+    assert not load.refused, f"{len(load.refused)} of {len(load.whole)} requests were refused, the first: {load.refused[0]!r}"
     return load
 
 

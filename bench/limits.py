@@ -14,22 +14,13 @@ from typing import Any, Final
 import aiohttp
 
 from bench.cluster import QUICK, Cluster, client, running, say
-from bench.gateway import deploy, ready
+from bench.gateway import deploy, ready, tenant
 
 CLIENTS: Final = 50
 REQUESTS: Final = 2_000 if QUICK else 10_000
 BODY: Final = {"model": "m", "max_tokens": 16, "messages": [{"role": "user", "content": "hi"}]}
 # The load must end within its minute, so it begins with one.
 MINUTE_S: Final = 60
-
-
-async def tenant(cluster: Cluster, session: aiohttp.ClientSession, limit: int) -> str:
-    """A limited tenant and a member's key."""
-    async with session.put("/v1/tenants/limited", json={"tokens_per_minute": limit}) as answer:
-        assert answer.status in (200, 201), await answer.text()
-    async with session.post("/v1/keys", json={"user": "ada", "tenant": "limited", "role": "operator"}) as answer:
-        assert answer.status == 201, await answer.text()
-        return str((await answer.json())["key"])
 
 
 async def one_request(session: aiohttp.ClientSession, url: str) -> tuple[int, int]:
@@ -66,7 +57,7 @@ async def measure(cluster: Cluster) -> None:
         one = (await answer.json())["usage"]["total_tokens"]
     limit = max(one * REQUESTS // 10, 400)
     async with client(cluster) as session:
-        key = await tenant(cluster, session, limit)
+        key = await tenant(session, tokens_per_minute=limit)
     await asyncio.sleep(MINUTE_S - time.time() % MINUTE_S + 0.2)
     minute = time.time() // MINUTE_S
     statuses, used = await storm(cluster, key)

@@ -20,6 +20,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--model")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
+    parser.add_argument("--gateways", type=int)
     parser.add_argument("--listen")
     parser.add_argument("--local", action="store_true", default=None)
     parser.add_argument("--force", action="store_true")

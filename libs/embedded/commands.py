@@ -135,15 +135,19 @@ def _end_what_is_left(state: Path) -> None:
     runfile.remove(state)
 
 
-def _with_ports(found: Shape) -> Shape:
-    """The gateway's port must be free; the server's is ours to choose."""
-    fault = servers.listening_fault(found.host, found.port)
+def _refuse_port(fault: int | None, host: str, port: int) -> None:
     if fault == errno.EADDRNOTAVAIL:
-        raise Refused(f"{found.host} is no address of this machine: choose another with --host")
+        raise Refused(f"{host} is no address of this machine: choose another with --host")
     if fault == errno.EACCES:
-        raise Refused(f"port {found.port} is for root alone: choose one of 1024 or more with --port")
+        raise Refused(f"port {port} is for root alone: choose one of 1024 or more with --port")
     if fault is not None:
-        raise Refused(f"port {found.port} of {found.host} is taken: choose another with --port")
+        raise Refused(f"port {port} of {host} is taken: choose another with --port")
+
+
+def _with_ports(found: Shape) -> Shape:
+    """The gateways' ports must be free; the server's is ours to choose."""
+    for port in range(found.port, found.port + found.gateways):
+        _refuse_port(servers.listening_fault(found.host, port), found.host, port)
     if found.nats_port and servers.port_is_free(found.listen or nats_config.LOOPBACK, found.nats_port):
         return found
     return msgspec.structs.replace(found, nats_port=servers.free_ports(1)[0])
@@ -202,6 +206,7 @@ def _command(options: Options) -> list[str]:
         "model": options.model,
         "host": options.host,
         "port": options.port,
+        "gateways": options.gateways,
         "listen": options.listen,
     }
     given = [text for name, value in flags.items() if value is not None for text in (f"--{name}", str(value))]

@@ -196,7 +196,7 @@ class Launcher:
         """Scheduler, agents, gateway, quota and audit, server; each waits for the one before."""
         agents = list(self.shape.fleet.nodes)
         stop_s = self.settings.up_stop_ms / 1_000
-        order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, stop_s), ([plan.GATEWAY], stop_s)]
+        order = [([plan.SCHEDULER], SCHEDULER_STOP_S), (agents, stop_s), (plan.gateways(self.shape), stop_s)]
         order += [([plan.QUOTA, permissions.AUDIT], stop_s), ([plan.SERVER], stop_s)]
         self.say("stopping (Ctrl-C again kills at once)")
         if self.keeping is not None:

@@ -20,7 +20,6 @@ SERVER: Final = "nats-server"
 SCHEDULER: Final = "scheduler"
 QUOTA: Final = "quota"
 GATEWAY: Final = "gateway"
-GATEWAY_INSTANCE: Final = "a"
 # Signs the heads of the audit chain; no key of the server's.
 AUDIT_HEADS_KEY: Final = "audit-heads"
 # Simulated nodes that say they are in one rack.
@@ -53,7 +52,7 @@ def server(state: Path, config: Path) -> Spec:
 
 
 def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
-    """Scheduler, quota, audit, gateway; MUSTER_* of the caller (times, log level) hold unless the launcher decides them."""
+    """Scheduler, quota, audit, gateways; MUSTER_* of the caller (times, log level) hold unless the launcher decides them."""
     base = _base(state, shape, environ)
     filled = msgspec.structs.replace(base, stream_bytes=shape.log_bytes, cluster_id=shape.cluster_id)
     keys = str(identity.api_keys_file(state / "keys"))
@@ -65,16 +64,27 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
         trimmer_seed_file=str(identity.seed_file(state / "keys", TRIMMER)),
         audit_key_file=str(identity.seed_file(state / "keys", AUDIT_HEADS_KEY)),
     )
-    told = _outside(state, shape, filled)
-    outside = msgspec.structs.replace(
-        told, instance=GATEWAY_INSTANCE, gateway_host=shape.host, gateway_port=shape.port, api_keys_file=keys, vault_key_file=vault
-    )
+    outside = msgspec.structs.replace(filled, gateway_host=shape.host, api_keys_file=keys, vault_key_file=vault)
     return [
         _service(state, SCHEDULER, SCHEDULER, "services.scheduler", filled, environ),
         _service(state, QUOTA, QUOTA, "services.quota", base, environ),
         _service(state, AUDIT, AUDIT, "services.audit", audit, environ),
-        _service(state, GATEWAY, permissions.gateway_name(GATEWAY_INSTANCE), "services.api_gateway", outside, environ),
+        *(_gateway(state, shape, number, outside, environ) for number in range(shape.gateways)),
     ]
+
+
+def gateways(shape: Shape) -> list[str]:
+    """Their names; the first one's is short."""
+    return [GATEWAY, *map(permissions.gateway_name, shape.fleet.gateways[1:])]
+
+
+def _gateway(state: Path, shape: Shape, number: int, base: Settings, environ: Mapping[str, str]) -> Spec:
+    """Each has a port of its own, and the first one lets other machines join."""
+    instance = shape.fleet.gateways[number]
+    told = msgspec.structs.replace(base, instance=instance, gateway_port=shape.port + number)
+    if not number:
+        told = _outside(state, shape, told)
+    return _service(state, gateways(shape)[number], permissions.gateway_name(instance), "services.api_gateway", told, environ)
 
 
 def _outside(state: Path, shape: Shape, base: Settings) -> Settings:

@@ -26,6 +26,7 @@ from libs.embedded.permissions import Fleet
 READY_S: Final = 20.0
 POLL_S: Final = 0.02
 STOP_S: Final = 10.0
+PORT_RUNS_TRIED: Final = 50
 INFO_BYTES_MAX: Final = 64 << 10
 NOBODY: Final = Admitted()
 # A server that shares its machine with the whole cluster. Its work is a chain of small messages and syncs: given more processors, it
@@ -51,6 +52,14 @@ def free_ports(count: int) -> list[int]:
     for each in sockets:
         each.close()
     return ports
+
+
+def free_port_run(count: int) -> int:
+    """The first of so many ports of loopback, one after the other, that nobody listens on now. Raises Unavailable."""
+    for first in free_ports(PORT_RUNS_TRIED):
+        if first + count <= 1 << 16 and all(port_is_free(LOOPBACK, first + number) for number in range(count)):
+            return first
+    raise Unavailable(f"no {count} free ports of {LOOPBACK} lie together: end what listens there, or try again")
 
 
 def port_is_free(host: str, port: int) -> bool:

@@ -24,6 +24,8 @@ FREE_BYTES_MIN: Final = 256 << 20
 LOG_BYTES_MAX: Final = 8 << 30
 LOG_BYTES_MIN: Final = 64 << 20
 NODES_MAX: Final = 1_024
+# On the port and those after it.
+GATEWAY_INSTANCES: Final = tuple("abcdefgh")
 # The agent of this machine's own GPUs.
 LOCAL_NODE: Final = "local"
 # What a first start makes before cluster.json, and leaves when it is cut short.
@@ -38,6 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     host: str | None = None
     port: int | None = None
+    gateways: int | None = None
     listen: str | None = None
     local: bool | None = None
     force: bool = False
@@ -57,6 +60,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "Simulated H100"
     host: str = "127.0.0.1"
     port: int = 8080
+    gateways: int = 1
     nats_port: int = 0
     listen: str = ""
     local: bool = False
@@ -65,7 +69,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fleet(self) -> Fleet:
         simulated = tuple(f"node-{number}" for number in range(1, self.nodes + 1))
-        return Fleet(nodes=(*simulated, LOCAL_NODE) if self.local else simulated)
+        return Fleet(nodes=(*simulated, LOCAL_NODE) if self.local else simulated, gateways=GATEWAY_INSTANCES[: self.gateways])
 
     @property
     def words(self) -> str:
@@ -140,12 +144,13 @@ def _first(free: int) -> Shape:
 def _changed(shape: Shape, options: Options) -> Shape:
     if options.local and options.nodes is None and shape.nodes and not shape.local:
         shape = msgspec.structs.replace(shape, nodes=0)  # beside real devices, simulated ones only where they were asked for
-    asked = {name: getattr(options, name) for name in ("nodes", "gpus", "model", "host", "port", "listen", "local")}
+    asked = {name: getattr(options, name) for name in ("nodes", "gpus", "model", "host", "port", "gateways", "listen", "local")}
     return msgspec.structs.replace(shape, **{name: value for name, value in asked.items() if value is not None})
 
 
 def _checked(shape: Shape) -> Shape:
-    bounds = {"nodes": (0 if shape.local or shape.listen else 1, NODES_MAX), "gpus": (0, 64), "port": (1, 65_535)}
+    bounds = {"nodes": (0 if shape.local or shape.listen else 1, NODES_MAX), "gpus": (0, 64), "port": (1, 65_536 - shape.gateways)}
+    bounds["gateways"] = (1, len(GATEWAY_INSTANCES))
     for name, (least, most) in bounds.items():
         if not least <= getattr(shape, name) <= most:
             raise Refused(f"--{name} {getattr(shape, name)} must be from {least} to {most}")

@@ -20,6 +20,7 @@ from libs.common.settings import Settings
 from libs.common.uploads_nats import NatsUploads
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
+from services.api_gateway.http.connection import Connection
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
@@ -73,7 +74,7 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         host=host,
         port=port,
         loop="none",
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="off",
         access_log=False,

@@ -1,6 +1,7 @@
-"""`python -m tests.chaos [--jobs N] [--kills N] [--seed S] [--keep]`: kill everything in turn under load, then freeze an agent.
+"""`python -m tests.chaos [--scenario NAME] [--jobs N] [--kills N] [--minutes M] [--seed S] [--keep]`: three scenarios, or one of them.
 
-One JSON line for each of the two; exit code 1 when a rule was broken, and the state directory is then kept and named.
+`kill`: everything is killed in turn under jobs. `freeze`: an agent stands still. `models`: everything is killed in turn while models are
+asked. One JSON line for each; exit code 1 when a rule was broken, and the state directory is then kept and named.
 """
 
 import argparse
@@ -12,12 +13,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos import checks, freezing, lives
+from tests.chaos import checks, freezing, lives, model_checks, models
 from tests.chaos.cluster import Chaos, healthy, running
-from tests.chaos.killing import kill_in_turn
+from tests.chaos.killing import Killing
 from tests.chaos.submitting import Wish, all_ended, mixed, submit_all
 
 NODES: Final = 4
@@ -32,10 +34,10 @@ async def killed(folder: Path, count: int, kills: int, seed: int) -> dict[str, A
     wishes = mixed(count, random.Random(f"{seed} jobs"))
     async with running(folder, NODES, GPUS) as chaos:
         submitting = submit_all(chaos, wishes, kills * KILL_EVERY_S)
-        killing = kill_in_turn(chaos, kills, random.Random(f"{seed} kills"))
-        lost, (done, absent) = await asyncio.gather(submitting, killing)
+        killing = Killing(chaos, random.Random(f"{seed} kills"))
+        lost, _ = await asyncio.gather(submitting, killing.in_turn(kills))
         wrong, requeues = await _judged(chaos, wishes)
-    return _summary("kill", count, done, began, requeues, [*absent, *wrong], answers_lost=lost)
+    return _summary("kill", count, killing.done(), began, requeues, [*killing.absent, *wrong], answers_lost=lost)
 
 
 async def frozen(folder: Path) -> dict[str, Any]:
@@ -50,6 +52,35 @@ async def frozen(folder: Path) -> dict[str, Any]:
     return _summary("freeze", len(wishes), Counter(), began, requeues, wrong, doomed=len(doomed))
 
 
+async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
+    """Models are asked while everything is killed in turn, and so are their replicas."""
+    began = time.monotonic()
+    async with running(folder, NODES, GPUS, len(models.GATEWAYS)) as chaos:
+        await models.deploy(chaos)
+        asking, killing = await models.asked_and_killed(chaos, max(1, int(minutes * 60 / KILL_EVERY_S)), seed)
+        ends = Counter(each.end for each in asking.outcomes)
+        wrong = [
+            *killing.absent,
+            *model_checks.every_end_has_its_reason(asking.outcomes, killing.kills),
+            *model_checks.every_model_was_asked(asking.outcomes, models.MODELS, models.GATEWAYS),
+            *model_checks.every_model_is_whole_again(await models.deployments(chaos), models.REPLICAS),
+        ]
+        await models.undeploy(chaos)
+        wrong += await _judged_replicas(chaos)
+    more = {"ends": ends, "asked_again": asking.again, "longest_s": round(asking.longest_s, 1)}
+    return _summary("models", len(asking.outcomes), killing.done(), began, Counter(), wrong, **more)
+
+
+async def _judged_replicas(chaos: Chaos) -> list[str]:
+    """Replicas are jobs: what holds for every job's life holds for theirs, and the chain is clean."""
+    late = await all_ended(chaos)
+    await healthy(chaos)
+    await chaos.archived()
+    jobs = await chaos.jobs()
+    kinds = {job_id: [fact["kind"] for fact in await chaos.history(job_id)] for job_id in jobs}
+    return [*late, *checks.on_lives(jobs, kinds, _lived(chaos)), *await _cluster_is_clean(chaos)]
+
+
 async def _judged(chaos: Chaos, wishes: list[Wish]) -> tuple[list[str], Counter[str]]:
     """Everything that is wrong once all is quiet, and why attempts were begun again."""
     late = await all_ended(chaos)
@@ -58,29 +89,33 @@ async def _judged(chaos: Chaos, wishes: list[Wish]) -> tuple[list[str], Counter[
     jobs = await chaos.jobs()
     facts = {job_id: await chaos.history(job_id) for job_id in jobs}
     kinds = {job_id: [fact["kind"] for fact in known] for job_id, known in facts.items()}
-    lived = lives.read(chaos.lives.read_text().splitlines())
-    gpus = (await chaos.get("/v1/gpus"))["gpus"]
-    code, said = await asyncio.to_thread(chaos.verify)
-    wrong = [
-        *late,
-        *checks.on_jobs(jobs, {wish.name: wish.expected for wish in wishes}, kinds, lived),
-        *checks.every_gpu_is_free(gpus, chaos.nodes * chaos.gpus),
-        *([f"audit verify ended with {code}: {said}"] if code else []),
-    ]
+    expected = {wish.name: wish.expected for wish in wishes}
+    wrong = [*late, *checks.on_jobs(jobs, expected, kinds, _lived(chaos)), *await _cluster_is_clean(chaos)]
     return wrong, Counter(fact["reason"] for known in facts.values() for fact in known if fact["kind"] == "job.requeued")
 
 
+def _lived(chaos: Chaos) -> dict[tuple[str, int], lives.Life]:
+    return lives.read(chaos.lives.read_text().splitlines())
+
+
+async def _cluster_is_clean(chaos: Chaos) -> list[str]:
+    """No GPU is held, and the archive and its chain hold what the log holds."""
+    gpus = (await chaos.get("/v1/gpus"))["gpus"]
+    code, said = await asyncio.to_thread(chaos.verify)
+    return [*checks.every_gpu_is_free(gpus, chaos.nodes * chaos.gpus), *([f"audit verify ended with {code}: {said}"] if code else [])]
+
+
 def _summary(
-    scenario: str, jobs: int, kills: Counter[str], began: float, requeues: Counter[str], wrong: list[str], **more: int
+    scenario: str, jobs: int, kills: Counter[str], began: float, requeues: Counter[str], wrong: list[str], **more: object
 ) -> dict[str, Any]:
     seconds = round(time.monotonic() - began, 1)
     return {"scenario": scenario, "jobs": jobs, "kills": kills, "seconds": seconds, "requeues": requeues, **more, "violations": wrong}
 
 
-async def both(folder: Path, jobs: int, kills: int, seed: int) -> bool:
+async def run(scenarios: Sequence[Awaitable[dict[str, Any]]]) -> bool:
     """Whether every rule held."""
     held = True
-    for scenario in (killed(folder / "kill", jobs, kills, seed), frozen(folder / "freeze")):
+    for scenario in scenarios:
         found = await scenario
         wrong: list[str] = found["violations"]
         print(json.dumps({**found, "violations": len(wrong)}), flush=True)
@@ -90,17 +125,28 @@ async def both(folder: Path, jobs: int, kills: int, seed: int) -> bool:
     return held
 
 
+def chosen(folder: Path, asked_for: argparse.Namespace) -> list[Awaitable[dict[str, Any]]]:
+    known: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
+        "kill": lambda: killed(folder / "kill", asked_for.jobs, asked_for.kills, asked_for.seed),
+        "freeze": lambda: frozen(folder / "freeze"),
+        "models": lambda: asked(folder / "models", asked_for.minutes, asked_for.seed),
+    }
+    return [begin() for name, begin in known.items() if asked_for.scenario in (name, "all")]
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--scenario", choices=("all", "kill", "freeze", "models"), default="all")
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=49)
+    parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep the state directory although every rule held")
     found = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="muster-chaos-"))
     held = False
     try:
-        held = asyncio.run(both(folder, found.jobs, found.kills, found.seed))
+        held = asyncio.run(run(chosen(folder, found)))
     finally:
         if held and not found.keep:
             shutil.rmtree(folder, ignore_errors=True)

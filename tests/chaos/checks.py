@@ -106,16 +106,23 @@ def frozen_jobs_died_within_their_lease(lives: Lives, frozen_ns: int, lease_ms: 
     ]
 
 
-def on_jobs(jobs: Jobs, expected: Mapping[str, str], facts: Facts, lives: Lives) -> list[str]:
-    """All of the above that concern jobs."""
+def on_lives(jobs: Jobs, facts: Facts, lives: Lives) -> list[str]:
+    """What holds for jobs of any kind."""
     return [
-        *every_name_was_stored_once(jobs, expected),
         *every_life_was_ordered(jobs, lives),
-        *every_job_ended_as_it_should(jobs, expected),
         *every_job_was_closed_once(facts),
         *every_attempt_was_placed_once(jobs, facts),
         *no_attempt_started_twice(lives),
         *no_two_attempts_lived_at_once(lives),
+    ]
+
+
+def on_jobs(jobs: Jobs, expected: Mapping[str, str], facts: Facts, lives: Lives) -> list[str]:
+    """All of the above that concern jobs."""
+    return [
+        *every_name_was_stored_once(jobs, expected),
+        *every_job_ended_as_it_should(jobs, expected),
+        *on_lives(jobs, facts, lives),
         *completed_jobs_reached_their_end(jobs, lives),
         *unended_attempts_are_accounted_for(jobs, {key: life for key, life in lives.items() if key[0] in jobs}),
     ]

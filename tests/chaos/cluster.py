@@ -33,15 +33,16 @@ AGAIN_S: Final = 0.2
 
 
 class Chaos:
-    """One running cluster: `session` speaks to its gateway."""
+    """One running cluster: `session` speaks to its first gateway, `urls` are all of them."""
 
-    def __init__(self, folder: Path, session: aiohttp.ClientSession, nodes: int, gpus: int) -> None:
+    def __init__(self, folder: Path, session: aiohttp.ClientSession, nodes: int, gpus: int, urls: tuple[str, ...]) -> None:
         self.folder = folder
         self.state = folder / "state"
         self.lives = folder / "lives"
         self.session = session
         self.nodes = nodes
         self.gpus = gpus
+        self.urls = urls
 
     def ticket(self, name: str) -> Ticket | None:
         """The living process of that name, as the launcher knows it now."""
@@ -118,16 +119,18 @@ def _archive_head(path: Path) -> int:
 
 
 @asynccontextmanager
-async def running(folder: Path, nodes: int, gpus: int, **settings: str) -> AsyncIterator[Chaos]:
+async def running(folder: Path, nodes: int, gpus: int, gateways: int = 1, **settings: str) -> AsyncIterator[Chaos]:
     """A cluster whose every node is healthy, stopped with the block. `settings` are MUSTER_* for its first start."""
-    (port,) = servers.free_ports(1)
-    launcher = _launch(folder, {"state": folder / "state", "port": port, "nodes": nodes, "gpus": gpus}, settings)
+    port = servers.free_port_run(gateways)
+    flags = {"state": folder / "state", "port": port, "gateways": gateways, "nodes": nodes, "gpus": gpus}
+    launcher = _launch(folder, flags, settings)
     try:
         key = await _key(folder / "profile.json")
         timeout = aiohttp.ClientTimeout(total=ASK_S)
         headers = {"Authorization": f"Bearer {key}"}
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers, timeout=timeout) as session:
-            chaos = Chaos(folder, session, nodes, gpus)
+        urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
+        async with aiohttp.ClientSession(urls[0], headers=headers, timeout=timeout) as session:
+            chaos = Chaos(folder, session, nodes, gpus, urls)
             await healthy(chaos)
             yield chaos
     finally:

@@ -148,6 +148,20 @@ def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken: choose another with --port"):
             commands.up(Options(state=tmp_path / "state", port=port))
+        with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken"):
+            commands.up(Options(state=tmp_path / "two", port=port - 1, gateways=2))
+
+
+def test_gateways_have_a_port_a_key_and_a_directory_each(tmp_path: Path) -> None:
+    found = shape.prepare(Options(state=tmp_path, port=7_000, gateways=2))
+    assert found == shape.Shape(cluster_id=found.cluster_id, log_bytes=found.log_bytes, port=7_000, gateways=2)
+    told = {each.name: each.environment for each in plan.control_plane(tmp_path, found) if each.name in plan.gateways(found)}
+    assert [each["MUSTER_GATEWAY_PORT"] for each in told.values()] == ["7000", "7001"]
+    for variable in ("MUSTER_INSTANCE", "MUSTER_NKEY_SEED_FILE", "MUSTER_STATE"):
+        assert len({each.get(variable, "a") for each in told.values()}) == 2
+    for gateways in (0, 9):
+        with pytest.raises(Refused, match=f"--gateways {gateways} must be from 1 to 8"):
+            shape.prepare(Options(state=tmp_path / "other", gateways=gateways))
 
 
 def test_an_address_of_another_machine_is_not_called_a_taken_port(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
 @click.option("--state", type=click.Path(path_type=Path), default=DEFAULT_STATE, show_default=True, help="Where everything is kept.")
 @click.option("--host", metavar="ADDRESS", help="Where the gateway listens (default 127.0.0.1).")
 @click.option("--port", type=int, metavar="PORT", help="Its port (default 8080).")
+@click.option("--gateways", type=int, metavar="N", help="Gateways, on the port and those after it (default 1).")
 @click.option("--listen", metavar="ADDRESS", help="Listen to other machines too, with TLS, on this address (default: to none).")
 @click.option("--local", is_flag=True, default=None, help="Add this machine's own GPUs, and no simulated nodes unless --nodes says so.")
 @click.option("--force", is_flag=True, help="Keep the log even on a network file system.")

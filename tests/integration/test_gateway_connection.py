@@ -1,0 +1,62 @@
+"""What is written to a client within one turn of the loop goes out at once, in order and whole, and never gathers without bound."""
+
+import asyncio
+from typing import Any
+
+import uvloop
+
+from services.api_gateway.http.connection import GATHERED_BYTES_MAX, Gathering
+
+
+class Client(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.over = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.over.set_result(None)
+
+
+class Server(asyncio.Protocol):
+    """Says `pieces` in the turn in which it is connected, then closes."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces, self.waiting = pieces, [0]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        found: Any = Gathering(transport)  # type: ignore[arg-type]
+        for piece in self.pieces:
+            found.write(piece)
+            self.waiting.append(found._bytes)
+        found.close()
+        found.write(b"nobody hears this")
+
+
+def heard(*pieces: bytes) -> tuple[list[bytes], int]:
+    """What a client received, and the most that waited."""
+
+    async def run() -> tuple[list[bytes], int]:
+        loop, made = asyncio.get_running_loop(), Server(list(pieces))
+        server = await loop.create_server(lambda: made, "127.0.0.1", 0)
+        _, client = await loop.create_connection(Client, "127.0.0.1", server.sockets[0].getsockname()[1])
+        await client.over
+        server.close()
+        return client.pieces, max(made.waiting)
+
+    return uvloop.run(run())
+
+
+def test_an_answer_s_head_and_body_are_one_piece() -> None:
+    assert heard(b"head", b"body", b"end")[0] == [b"headbodyend"]
+
+
+def test_much_goes_out_before_the_turn_s_end() -> None:
+    pieces, most = heard(*[b"x" * 50_000] * 20)
+    assert sum(map(len, pieces)) == 1_000_000 and most <= GATHERED_BYTES_MAX
+
+
+def test_nothing_said_is_nothing_sent() -> None:
+    assert heard() == ([], 0)
