@@ -99,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keepalive_ms: int = 15_000
     wait_max_ms: int = 600_000
     gateway_stop_ms: int = 3_000
+    gateway_head_ms: int = 10_000
     ready_silence_ms: int = 10_000
     ready_lag_commits: int = 2_000
     log_connect_ms: int = 10_000
@@ -164,7 +165,7 @@ HELP = {
     "model_connect_ms": "how long a replica of a model may take to accept a connection",
     "model_answer_ms": "how long it may take to answer; of a stream: to its first event",
     "model_idle_ms": "how long a stream of a model may say nothing",
-    "model_body_ms": "how long a client may take to send the body of an OpenAI request, or be silent while it sends an upload",
+    "model_body_ms": "how long a client may take to send the body of a request, or be silent while it sends an upload",
     "model_keepalive_ms": "how long an idle connection to a replica is kept; keep it under the replica's own bound",
     "model_attempts": "replicas tried for one request while the client has been sent nothing",
     "model_requests_max": "OpenAI requests that may be open at once in one gateway",
@@ -216,6 +217,7 @@ HELP = {
     "keepalive_ms": "gateway: how often a stream says that it is still there",
     "wait_max_ms": "gateway: longest timeout that a wait for a job may ask for",
     "gateway_stop_ms": "gateway: how long open streams may go on once it was told to stop",
+    "gateway_head_ms": "gateway: how long a client may take to connect and to send a request's line and headers",
     "ready_silence_ms": "gateway: not ready when the log was not heard for so long",
     "ready_lag_commits": "gateway: not ready when it is so many commits behind the log",
     "log_connect_ms": "every service: how long a NATS server may take to accept the first connection",
@@ -242,6 +244,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "keepalive_ms",
             "wait_max_ms",
             "gateway_stop_ms",
+            "gateway_head_ms",
             "log_connect_ms",
         ),
         *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),

@@ -14,6 +14,8 @@ from libs.common.errors import Refused
 T = TypeVar("T")
 
 NAMED_MAX: Final = 5
+# What msgspec says of JSON that it does not take: malformed, no UTF-8, nested too deeply.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def check_known(given: Iterable[str], known: Iterable[str], what: str) -> None:

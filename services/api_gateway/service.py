@@ -5,6 +5,7 @@ It listens before it has replayed, so that /livez and /readyz answer meanwhile; 
 
 import asyncio
 from contextlib import nullcontext
+from functools import partial
 
 import uvicorn
 
@@ -74,7 +75,7 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         host=host,
         port=port,
         loop="none",
-        http=Connection,
+        http=partial(Connection, head_s=gateway.settings.gateway_head_ms / 1_000),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         access_log=False,

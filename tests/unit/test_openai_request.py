@@ -6,6 +6,7 @@ import pytest
 
 from services.api_gateway.openai import request
 from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.request import CHAT, COMPLETIONS, EMBEDDINGS
 
 
@@ -71,3 +72,25 @@ def test_the_worst_case_is_all_of_the_body_and_all_of_every_answer() -> None:
     assert worst(COMPLETIONS, max_tokens=7, prompt=[1, 2, 3]) == 7
     assert worst(EMBEDDINGS, input="text") == 0
     assert worst(CHAT, max_tokens=-5) == 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        (b'"one, two"', 1),
+        (b"[1, 2, 3]", 1),
+        (b"[-1]", 1),
+        (b"[]", 1),
+        (b'["a, b", "c"]', 2),
+        (b"[[1, 2], [3]]", 2),
+        (b'["a"' + b', "b"' * request.COUNTED_MAX + b', "c, d"]', request.COUNTED_MAX + 3),
+    ],
+)
+def test_prompts_are_counted_and_of_very_many_a_bound_is_given(prompt: bytes, prompts: int) -> None:
+    data = b'{"model":"m","max_tokens":10,"prompt":' + prompt + b"}"
+    assert request.worst_case_tokens(request.read(data), data, request.COMPLETIONS, 0) == len(data) + 10 * prompts
+
+
+def test_no_wish_is_beyond_what_can_be_counted() -> None:
+    data = b'{"model":"m","max_tokens":1' + b"0" * 30 + b"}"
+    assert request.worst_case_tokens(request.read(data), data, request.CHAT, 0) == TOKENS_MAX

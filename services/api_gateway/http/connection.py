@@ -1,8 +1,10 @@
-"""One client's connection: what is written within one turn of the event loop goes out at once, in one system call.
+"""One client's connection: bounds on what a client may do before there is a request, and one system call for what is said in one turn.
 
-An answer's head and body come to the server as separate messages, and a system call costs more than all that is done to a short answer
-here. No more than GATHERED_BYTES_MAX wait for the turn's end, so that whoever writes much is still slowed down by a client that does not
-read. Held by tests/integration/test_gateway_connection.py.
+uvicorn's protocol over a transport of our own. A request's head comes within `head_s` and HEAD_BYTES_MAX; a connection that is
+closed is gone within LINGER_S, whatever the client reads or still sends. An answer's head and body come from the server as separate
+messages; what is written within one turn of the loop goes out at once, but no more than GATHERED_BYTES_MAX wait for that, so that whoever
+writes much is still slowed down by a client that does not read. Held by tests/integration/test_gateway_connection.py and
+test_gateway_hostile.py.
 """
 
 import asyncio
@@ -10,24 +12,102 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from services.api_gateway.problems import MEDIA_TYPE, Problem, render
+
 GATHERED_BYTES_MAX: Final = 64 << 10
+# The head may be longer by what the kernel hands over at once.
+HEAD_BYTES_MAX: Final = 64 << 10
+LINGER_S: Final = 10.0
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's own, over a transport that gathers."""
+    """`_timer` runs while a head is awaited."""
+
+    def __init__(self, *given: Any, head_s: float, **named: Any) -> None:  # noqa: ANN401  what uvicorn gives
+        super().__init__(*given, **named)
+        self.head_s = head_s
+        self._head_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Gathering(transport))  # type: ignore[arg-type]
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_head()
+        self.transport.gone()  # type: ignore[attr-defined]
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return  # what is still sent to a request that was refused
+        super().data_received(data)
+        if self._timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self._refuse(Problem(431, f"the request's line and headers are over {HEAD_BYTES_MAX} bytes: send fewer or shorter ones"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._have_head()
+        self.transport.lingers = True  # type: ignore[attr-defined]
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self.transport.lingers = False  # type: ignore[attr-defined]
+        super().on_message_complete()
+
+    def _await_head(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.head_s, self._too_late)
+
+    def _have_head(self) -> None:
+        self._head_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_late(self) -> None:
+        self._timer = None
+        if self._answers():
+            self._await_head()  # the next request's: it may wait for this answer
+        elif self._head_bytes:
+            self._refuse(Problem(408, f"the request's line and headers were not complete after {self.head_s:g} s"))
+        else:
+            self.transport.close()
+
+    def _answers(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _refuse(self, problem: Problem) -> None:
+        """Into an answer that is under way nothing can be said."""
+        self._have_head()
+        if self._answers():
+            self.transport.abort()
+            return
+        body = render(problem)
+        head = f"HTTP/1.1 {problem.status} \r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.lingers = True  # type: ignore[attr-defined]
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
 
 class Gathering:
-    """A transport; all but `write` and what must come after it is the real one's."""
+    """A transport; all but what stands here is the real one's. `lingers`: the client may still be sending a request, and would not read
+    the answer if what it sends met a closed connection.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
+        self.lingers = False
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._bytes = 0
+        self._closed = False
+        self._lingering: asyncio.TimerHandle | None = None
 
     def write(self, data: bytes) -> None:
         if not self._pieces:
@@ -38,12 +118,29 @@ class Gathering:
             self._flush()
 
     def close(self) -> None:
+        if self.is_closing():
+            return
         self._flush()
-        self._transport.close()
+        self._closed = True
+        if self.lingers and self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+        if self.lingers or self._transport.get_write_buffer_size():
+            self._lingering = self._loop.call_later(LINGER_S, self._transport.abort)
+
+    def gone(self) -> None:
+        """The connection is lost: there is nothing left to end."""
+        self._closed = True
+        if self._lingering is not None:
+            self._lingering.cancel()
+
+    def is_closing(self) -> bool:
+        return self._closed or self._transport.is_closing()
 
     def _flush(self) -> None:
         pieces, self._pieces, self._bytes = self._pieces, [], 0
-        if pieces and not self._transport.is_closing():
+        if pieces and not self.is_closing():
             self._transport.write(b"".join(pieces))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever else a transport has

@@ -4,6 +4,7 @@ Raw ASGI, for it runs on every request, and because a wrapping response object w
 here, before FastAPI's own path; its refusals have OpenAI's shape, all others are problem details.
 """
 
+import asyncio
 import re
 import time
 from os import urandom
@@ -23,6 +24,8 @@ BODY_BYTES_MAX: Final = 1 << 20
 KEYED: Final = "/v1"
 # The one route that takes more.
 UPLOADS: Final = "/v1/uploads/"
+# Of such an answer's request the rest is not read.
+UNREAD: Final = (408, 413)
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
@@ -57,7 +60,7 @@ class Edge:
             elif route is not None:
                 await self.openai(scope, receive, passage.send)
             else:
-                await self.app(scope, _Bounded(receive, self._bytes_max(scope["path"])).receive, passage.send)
+                await self.app(scope, self._bounded(scope["path"], receive).receive, passage.send)
         finally:
             passage.end()
 
@@ -84,6 +87,11 @@ class Edge:
         elif length.isdigit() and int(length) > self._bytes_max(path):
             return _too_large(self._bytes_max(path))
         return None
+
+    def _bounded(self, path: str, receive: Receive) -> "_Bounded":
+        """An upload has no time as a whole: its route bounds each silence."""
+        within_s = None if path.startswith(UPLOADS) else self.gateway.settings.model_body_ms / 1_000
+        return _Bounded(receive, self._bytes_max(path), within_s)
 
     def _bytes_max(self, path: str) -> int:
         return self.gateway.settings.upload_bytes if path.startswith(UPLOADS) else BODY_BYTES_MAX
@@ -115,7 +123,8 @@ class _Passage:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._answered(message["status"])
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.scope["request_id"].encode())]
+            closing = [(b"connection", b"close")] if message["status"] in UNREAD else []
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.scope["request_id"].encode()), *closing]
         await self.inner(message)
 
     def _answered(self, status: int) -> None:
@@ -135,15 +144,25 @@ class _Passage:
 
 
 class _Bounded:
-    """A body without a stated length is counted as it comes."""
+    """A body without a stated length is counted as it comes, and must be here within its time if it has one; afterwards a disconnect is awaited."""
 
-    def __init__(self, receive: Receive, bytes_max: int) -> None:
+    def __init__(self, receive: Receive, bytes_max: int, within_s: float | None) -> None:
         self.inner = receive
         self.bytes_max = bytes_max
         self.bytes = 0
+        self.within_s = within_s
+        self.until_s = None if within_s is None else asyncio.get_running_loop().time() + within_s
+        self.whole = False
 
     async def receive(self) -> Message:
-        message = await self.inner()
+        if self.whole:
+            return await self.inner()
+        try:
+            async with asyncio.timeout_at(self.until_s):
+                message = await self.inner()
+        except TimeoutError as error:
+            raise Problem(408, f"the request body was not complete after {self.within_s:g} s") from error
+        self.whole = not message.get("more_body")
         self.bytes += len(message.get("body", b""))
         if self.bytes > self.bytes_max:
             raise _too_large(self.bytes_max)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from libs.common.cluster import Job
 from libs.common.errors import Refused
 from services.api_gateway import roles
-from services.api_gateway.fields import check_known, check_range, convert, names_of
+from services.api_gateway.fields import UNREADABLE, check_known, check_range, convert, names_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.problems import Problem
 from services.api_gateway.roles import Principal
@@ -122,7 +122,7 @@ async def body_of(request: Request) -> object:
         return None
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise Problem(400, f"the request body is not JSON: {error}") from error
 
 

@@ -24,6 +24,9 @@ JSON: Final = "application/json"
 # A client that does not read is not waited for when the last words of a broken stream are sent.
 LAST_WORDS_S: Final = 5.0
 BUSY: Final = (502, 503)
+# An answer has one of these; what a server may say before it is not passed on.
+OK: Final = 200
+STATUS_MAX: Final = 599
 NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
@@ -62,6 +65,8 @@ class Call:
 
     async def relay(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
         """Raises ReplicaFailed while nothing was sent; FAILURES while the replica's answer is read."""
+        if not OK <= response.status <= STATUS_MAX:
+            raise ReplicaFailed(f"answered with status {response.status}")
         if response.content_type == EVENT_STREAM:
             await self._stream(response, guard, idle_s, replica)
         else:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.errors import MusterError
+from services.api_gateway.fields import UNREADABLE
 from services.api_gateway.problems import Problem
 
 INVALID: Final = "invalid_request_error"
@@ -54,7 +55,7 @@ def shaped(status: int, body: bytes) -> bytes:
     """A replica's refusal: untouched if it has OpenAI's shape, else its text in that shape."""
     try:
         found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         found = body[:QUOTED_CHARS].decode(errors="replace").strip()
     if isinstance(found, dict) and isinstance(found.get("error"), dict):
         return body

@@ -9,9 +9,13 @@ from typing import Final
 
 import msgspec
 
+from services.api_gateway.fields import UNREADABLE
+
 # An event longer than this is passed on in pieces: nothing is gathered without bound.
 EVENT_BYTES_MAX: Final = 4 << 20
 DONE: Final = b"[DONE]"
+# Of one request; whoever says more, client or replica, is taken to have said this.
+TOKENS_MAX: Final = 1 << 40
 # Not the null that servers put into every other chunk once usage is asked for.
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 
@@ -25,7 +29,7 @@ class Usage(msgspec.Struct):
 
     @property
     def tokens(self) -> int:
-        return max(self.total_tokens, self.prompt_tokens + self.completion_tokens)
+        return min(TOKENS_MAX, max(0, self.total_tokens, self.prompt_tokens + self.completion_tokens))
 
 
 class _Answer(msgspec.Struct):
@@ -45,7 +49,7 @@ def usage_of(body: bytes) -> Usage | None:
     """Of an answer in one piece; None when it says nothing that can be read."""
     try:
         return _answer.decode(body).usage
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
@@ -85,7 +89,7 @@ class Events:
             return False
         try:
             chunk = _chunk.decode(_data(event))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return False
         self.usage = chunk.usage or self.usage
         return chunk.usage is not None and not chunk.choices

@@ -4,15 +4,20 @@ Pure. Only the fields that the gateway acts on are read; all others are skipped,
 Held by tests/unit/test_openai_request.py.
 """
 
+import re
 from typing import Final
 
 import msgspec
 
+from services.api_gateway.fields import UNREADABLE
 from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.events import TOKENS_MAX
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 EMBEDDINGS: Final = "/v1/embeddings"
+# Commas in a prompt up to which its elements are counted one by one: more would hold up other requests.
+COUNTED_MAX: Final = 100_000
 ENDPOINTS: Final = (CHAT, COMPLETIONS, EMBEDDINGS)
 
 
@@ -47,6 +52,9 @@ class Wish(msgspec.Struct):
 
 
 _wish: Final = msgspec.json.Decoder(Wish)
+# Of a list that begins with a number the numbers are tokens of one prompt.
+_LIST: Final = re.compile(rb"\[\s*[^\s\d-]")
+_elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -58,7 +66,7 @@ def read(body: bytes) -> Wish:
         reason, _, path = str(error).partition(" - at `$")
         field = "model" if "`model`" in reason else path.rstrip("`").lstrip(".")
         raise ApiError(400, f"{field or 'the body'}: {reason[:1].lower()}{reason[1:]}", param=field or None) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ApiError(400, f"the body is no JSON object ({error}): send one with the field 'model'") from error
 
 
@@ -71,13 +79,16 @@ def worst_case_tokens(wish: Wish, body: bytes, path: str, unbounded_tokens: int)
     if path == EMBEDDINGS:
         return len(body)
     longest = max(wish.max_tokens or 0, wish.max_completion_tokens or 0) if wish.bounded else unbounded_tokens
-    return len(body) + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish)
+    return min(TOKENS_MAX, len(body) + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish))
 
 
 def _prompts(wish: Wish) -> int:
-    """/v1/completions takes several prompts at once, each as text or as a list of token numbers."""
-    prompt = msgspec.json.decode(wish.prompt)
-    return len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
+    """/v1/completions takes several prompts at once, each as text or as a list of token numbers. Of a very long list it is a bound."""
+    prompt = bytes(wish.prompt)
+    if not _LIST.match(prompt):
+        return 1
+    commas = prompt.count(b",")
+    return commas + 1 if commas > COUNTED_MAX else max(1, len(_elements.decode(prompt)))
 
 
 def with_usage(body: bytes) -> bytes:
