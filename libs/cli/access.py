@@ -41,6 +41,6 @@ def show_access(profile: Profile, wanted: Query, limit: int, form: str, headers:
 
 def _row(entry: Json, wide: bool) -> list[str]:
     who = f"{entry['user']}@{entry['tenant']}" if entry["user"] else "-"
-    what = " ".join((entry["method"], entry["route"], *entry["ids"]))
+    what = " ".join((entry["method"], entry["route"], *entry["ids"], entry.get("detail", ""))).strip()
     cells = [clock(entry["at"]), who, str(entry["status"] or "gone"), what, entry["source"], entry["denied"]]
     return [*cells, entry["key_id"] or "-", entry["request_id"], entry["gateway"], str(entry["seq"])] if wide else cells

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from libs.cli.faults import Cut, Declined, Unreachable
@@ -131,9 +131,10 @@ def _answered(
         _connect(profile, connection)
         assert connection.sock is not None
         connection.sock.settimeout(answer_s)
-        response = _exchange(profile, connection, method, _target(profile, path, query), payload, _headers(profile, content_type, payload))
+        headers = headers_of(profile, content_type, payload)
+        response = _exchange(profile, connection, method, target(profile, path, query), payload, headers)
         if response.status >= 400:
-            _decline(profile, response)
+            raise declined(profile, response.status, response.reason, _read_problem(response))
         yield response
     finally:
         connection.close()
@@ -173,13 +174,14 @@ def _connect(profile: Profile, connection: http.client.HTTPConnection) -> None:
         ) from error
 
 
-def _target(profile: Profile, path: str, query: Query | None) -> str:
+def target(profile: Profile, path: str, query: Query | None) -> str:
     given = {name: value for name, value in (query or {}).items() if value not in (None, "")}
     base = urlsplit(profile.url).path.rstrip("/")
     return base + path + ("?" + urlencode(given, doseq=True) if given else "")
 
 
-def _headers(profile: Profile, content_type: str, payload: Payload) -> dict[str, str]:
+def headers_of(profile: Profile, content_type: str = "", payload: Payload = None) -> dict[str, str]:
+    """What every request says."""
     headers = {"Accept": "*/*", "User-Agent": "muster-cli"}
     if profile.key:
         headers["Authorization"] = f"Bearer {profile.key}"
@@ -190,21 +192,29 @@ def _headers(profile: Profile, content_type: str, payload: Payload) -> dict[str,
     return headers
 
 
-def _decline(profile: Profile, response: http.client.HTTPResponse) -> NoReturn:
-    body = _problem(response)
-    text = body.get("detail") or body.get("title") or f"{profile.url} answered {response.status} {response.reason}"
-    if response.status == 401 and not profile.key:
+def declined(profile: Profile, status: int, reason: str, answer: bytes) -> Declined:
+    """The gateway's refusal, out of its problem document."""
+    body = _problem(answer)
+    text = body.get("detail") or body.get("title") or f"{profile.url} answered {status} {reason}"
+    if status == 401 and not profile.key:
         text = f"{text} (no key is set: give MUSTER_API_KEY, or start a cluster here with: muster up)"
     candidates = body.get("candidates")
     if isinstance(candidates, list):
         text = f"{text}: {', '.join(map(str, candidates))}"
-    raise Declined(" ".join(str(text).split()), response.status, body)
+    return Declined(" ".join(str(text).split()), status, body)
 
 
-def _problem(response: http.client.HTTPResponse) -> dict[str, object]:
+def _read_problem(response: http.client.HTTPResponse) -> bytes:
     try:
-        value = json.loads(response.read(PROBLEM_BYTES_MAX))
-    except (OSError, http.client.HTTPException, ValueError):
+        return response.read(PROBLEM_BYTES_MAX)
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def _problem(answer: bytes) -> dict[str, object]:
+    try:
+        value = json.loads(answer)
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -31,6 +31,8 @@ VERBS: Final[dict[str, Verb]] = {
     "describe": Verb(JOBS, "Show everything about one job."),
     "logs": Verb(JOBS, "Print what a job wrote."),
     "cp": Verb(JOBS, "Copy a file or a folder of a job to here."),
+    "exec": Verb(JOBS, "Run a command, or a shell, beside a running job."),
+    "port-forward": Verb(JOBS, "Reach a port of a running job from this machine."),
     "cancel": Verb(JOBS, "Ask jobs to stop, then kill them after a grace period."),
     "kill": Verb(JOBS, "Kill jobs at once."),
     "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
@@ -67,12 +69,12 @@ VERBS: Final[dict[str, Verb]] = {
 # What people type who come from elsewhere.
 KNOWN_ELSEWHERE: Final = {
     "queue": "ps", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "jobs": "ps", "apply": "submit", "sbatch": "submit",
-    "srun": "run", "exec": "run", "shell": "run", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
+    "srun": "run", "shell": "exec -it", "ssh": "exec -it", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "gpu": "gpus", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
-    "settings": "config show", "bundle": "support-bundle", "download": "cp", "scp": "cp", "copy": "cp",
+    "settings": "config show", "bundle": "support-bundle", "download": "cp", "scp": "cp", "copy": "cp", "forward": "port-forward",
 }  # fmt: skip
 
 

@@ -36,6 +36,8 @@ class AccessEntry(msgspec.Struct, frozen=True, array_like=True):
     status: int
     denied: str
     source: str
+    # What a route did that its address does not say, without secrets: the command of an exec, the port of a forwarded connection.
+    detail: str = ""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -7,7 +7,7 @@ to one suite. Nothing that must not be lost goes this way: a lost order repairs 
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-# Of one concurrent subscription, so many messages are answered at once; the others wait.
+# Of one concurrent subscription, so many messages are answered at once unless it says otherwise; the others wait.
 CONCURRENT_MAX: Final = 64
 # What the server takes in one message; a larger one is not sent, and whoever waits for it hears so.
 MESSAGE_BYTES_MAX: Final = 1 << 20
@@ -27,10 +27,12 @@ class Bus(Protocol):
         """Ask one listener. Raises errors.Unavailable when none answers in time, and when question or answer is too large."""
         ...
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
+    async def subscribe(
+        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+    ) -> None:
         """Call `handler(subject, data)` for each message; its answer goes back to the asker.
 
-        One at a time and in order, unless `concurrent`: then up to CONCURRENT_MAX at once, for answers that wait.
+        One at a time and in order, unless `concurrent`: then up to `places` at once, for answers that wait.
         Of all who subscribe under one `queue`, one hears each message; without, all do.
         """
         ...

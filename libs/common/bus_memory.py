@@ -45,11 +45,11 @@ class Subscription:
 
 
 class ConcurrentSubscription(Subscription):
-    """One listener whose answers may wait: up to CONCURRENT_MAX messages are handled at once, the others wait in order."""
+    """One listener whose answers may wait: up to `places` messages are handled at once, the others wait in order."""
 
-    def __init__(self, pattern: str, handler: Handler, queue: str = "") -> None:
+    def __init__(self, pattern: str, handler: Handler, queue: str, places: int) -> None:
         super().__init__(pattern, handler, queue)
-        self.places = asyncio.Semaphore(CONCURRENT_MAX)
+        self.places = asyncio.Semaphore(places)
         self.tasks: dict[asyncio.Task[None], None] = {}
 
     def offer(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
@@ -108,8 +108,11 @@ class MemoryBus:
         except TimeoutError as error:
             raise Unavailable(f"no answer on {subject} within {timeout_s} s") from error
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
-        self.subscriptions.append((ConcurrentSubscription if concurrent else Subscription)(subject, handler, queue))
+    async def subscribe(
+        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+    ) -> None:
+        kept = ConcurrentSubscription(subject, handler, queue, places) if concurrent else Subscription(subject, handler, queue)
+        self.subscriptions.append(kept)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The listener died: what waits for it is lost."""

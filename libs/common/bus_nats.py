@@ -54,22 +54,24 @@ class NatsBus:
             raise Unavailable(answer.headers[ERROR_HEADER])
         return answer.data
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
+    async def subscribe(
+        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+    ) -> None:
         async def answer(msg: Msg) -> None:
             reply = await handler(msg.subject, msg.data)
             if msg.reply and reply is not None:
                 why = self._refused(f"the answer to {msg.subject}", reply)
                 await self._send(msg.reply, b"" if why else reply, {ERROR_HEADER: why} if why else None)
 
-        places = asyncio.Semaphore(CONCURRENT_MAX)
+        free = asyncio.Semaphore(places)
         running: set[asyncio.Task[None]] = set()
 
         def ended(task: asyncio.Task[None]) -> None:
             running.discard(task)
-            places.release()
+            free.release()
 
         async def answer_beside(msg: Msg) -> None:
-            await places.acquire()
+            await free.acquire()
             task = asyncio.create_task(answer(msg))
             running.add(task)
             task.add_done_callback(ended)

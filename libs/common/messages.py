@@ -197,6 +197,8 @@ class OutputAsk(msgspec.Struct, frozen=True):
     offset: int
     max_bytes: int
     wait_ms: int
+    # What a channel into the job gives, instead of the job itself (`channel_messages.py`).
+    channel: str = ""
 
 
 class OutputChunk(msgspec.Struct, frozen=True):
@@ -206,6 +208,9 @@ class OutputChunk(msgspec.Struct, frozen=True):
     data: bytes
     end: bool
     error: str = ""
+    # At the end of a channel to a process: how that ended, and what is to be said of it.
+    exit_code: int | None = None
+    detail: str = ""
 
 
 class PruneAsk(msgspec.Struct, frozen=True):
@@ -237,6 +242,8 @@ class StdinPut(msgspec.Struct, frozen=True):
     offset: int
     data: bytes
     eof: bool
+    # For a channel into the job, instead of the job itself. One without bytes says that the channel is still wanted.
+    channel: str = ""
 
 
 class StdinTaken(msgspec.Struct, frozen=True):

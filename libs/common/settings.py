@@ -90,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     release_ms: int = 30_000
     driver_answer_ms: int = 8_000
     probe_ms: int = 2_000
+    execs_per_job: int = 8
     log_level: str = "INFO"
     record_ms: int = 25_000
     settle_ms: int = 5_000
@@ -208,6 +209,7 @@ HELP = {
     "release_ms": "node: how long a device may take to be proved clean after its job; then it is quarantined",
     "driver_answer_ms": "node: how long the GPU drivers may take to answer; then the device counts as not clean",
     "probe_ms": "node: how long a replica may take to answer on its health path",
+    "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
     "settle_ms": "gateway: how long a read waits for its min_seq",

@@ -65,6 +65,7 @@ class Recorder:
                 status,
                 denied[:TEXT_MAX],
                 client[0] if client else "",
+                scope.get("detail", ""),
             )
         )
         self.waiting.append(entry)

@@ -143,12 +143,7 @@ class Reader:
         """One ask of the member's node. Raises Unavailable."""
         assert self.node_id is not None
         wish = OutputAsk(self.job.job_id, self.attempt, self.stream, offset, max_bytes, wait_ms)
-        subject = subjects.ask_node(self.node_id, "output")
-        answer = await self.gateway.bus.request(subject, _encode(wish), (wait_ms + self.gateway.settings.ask_ms) / 1_000)
-        try:
-            return _chunk.decode(answer)
-        except msgspec.DecodeError as error:
-            raise Unavailable(f"node {self.node_id} answered what is no OutputChunk ({error}): is its agent's version older?") from error
+        return await ask_output(self.gateway, self.node_id, wish)
 
     async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:
         """What was stored off the node when the member ended, from `offset` on."""
@@ -191,11 +186,25 @@ class Reader:
         return bool(chunk.data)
 
 
+async def ask_output(gateway: Gateway, node_id: NodeId, wish: OutputAsk) -> OutputChunk:
+    """Raises Unavailable."""
+    subject = subjects.ask_node(node_id, "output")
+    answer = await gateway.bus.request(subject, _encode(wish), (wish.wait_ms + gateway.settings.ask_ms) / 1_000)
+    try:
+        return _chunk.decode(answer)
+    except msgspec.DecodeError as error:
+        raise Unavailable(f"node {node_id} answered what is no OutputChunk ({error}): is its agent's version older?") from error
+
+
 async def put_stdin(gateway: Gateway, job: Job, offset: int, data: bytes, eof: bool) -> StdinTaken:
     """Offer input to the first member. Raises Unavailable."""
     node_id = next(member.node_id for member in job.members.values() if member.rank == 0)
-    wish = StdinPut(job.job_id, job.attempt, offset, data, eof)
-    answer = await gateway.bus.request(subjects.ask_node(node_id, "stdin"), _encode(wish), gateway.settings.stdin_ms / 1_000)
+    return await put_input(gateway, node_id, StdinPut(job.job_id, job.attempt, offset, data, eof))
+
+
+async def put_input(gateway: Gateway, node_id: NodeId, put: StdinPut) -> StdinTaken:
+    """Raises Unavailable."""
+    answer = await gateway.bus.request(subjects.ask_node(node_id, "stdin"), _encode(put), gateway.settings.stdin_ms / 1_000)
     try:
         return _taken.decode(answer)
     except msgspec.DecodeError as error:

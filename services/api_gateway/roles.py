@@ -64,6 +64,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/jobs/{ref}/attach"): READ,
     ("GET", "/v1/jobs/{ref}/files"): CHANGE,
     ("PUT", "/v1/jobs/{ref}/stdin"): CHANGE,
+    ("GET", "/v1/jobs/{ref}/exec"): CHANGE,
+    ("GET", "/v1/jobs/{ref}/forward"): CHANGE,
     ("POST", "/v1/jobs/{ref}/cancel"): CHANGE,
     ("POST", "/v1/jobs/{ref}/kill"): CHANGE,
     ("GET", "/v1/uploads/{sha256}"): CREATE,

@@ -12,6 +12,7 @@ import uvicorn
 from libs.common import subjects
 from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
+from libs.common.channel_messages import WINDOW_BYTES
 from libs.common.clock import SystemClock
 from libs.common.errors import Unavailable
 from libs.common.kv_nats import KvOutputs
@@ -76,7 +77,10 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         port=port,
         loop="none",
         http=partial(Connection, head_s=gateway.settings.gateway_head_ms / 1_000),  # type: ignore[arg-type]
-        ws="none",
+        ws="websockets-sansio",
+        # One message holds no more than a client may have under way; the zip of a terminal's bytes is not worth its time.
+        ws_max_size=WINDOW_BYTES,
+        ws_per_message_deflate=False,
         lifespan="off",
         access_log=False,
         log_config=None,

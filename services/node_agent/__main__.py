@@ -17,6 +17,7 @@ from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
 from libs.common.uploads import Bounds
+from services.node_agent.channels import Channels
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
 from services.node_agent.environment import passed_on
@@ -29,6 +30,7 @@ from services.node_agent.peers_udp import open_channel
 from services.node_agent.probe import probe
 from services.node_agent.retention import Keep
 from services.node_agent.service import Agent
+from services.node_agent.supervision.execs import EXECS_MAX
 from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.processes import boot_id
 from services.node_agent.supervision_protocol import Machine
@@ -86,8 +88,10 @@ async def _serve(
     keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
     jobs = JobDirectories(state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files))
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
+    bus = NatsBus(client)
+    channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)
     ask = partial(probe, within_s=settings.probe_ms / 1_000)
-    agent = Agent(machine, JetStreamLog(client), NatsBus(client), SystemClock(), jobs, driver, outputs, memory, ask, peers)
+    agent = Agent(machine, JetStreamLog(client), bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels)
     try:
         await agent.run(stop)
     finally:
@@ -130,6 +134,8 @@ def _check(settings: Settings) -> None:
         raise Refused(f"MUSTER_SIMULATED_GPUS={settings.simulated_gpus} must be from 0 to {GPUS_PER_NODE_MAX}")
     if any("=" not in part for part in settings.node_labels.split(",") if part):
         raise Refused(f"MUSTER_NODE_LABELS={settings.node_labels!r} must be name=value pairs with commas between them")
+    if settings.execs_per_job > EXECS_MAX:
+        raise Refused(f"MUSTER_EXECS_PER_JOB={settings.execs_per_job} must be from 0 to {EXECS_MAX}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What the gateway may ask of a node: a member's output as it grows, bytes for its input, and to prune what is over.
+"""What the gateway may ask of a node: a member's output as it grows, bytes for its input, the same of a channel into a job, and to prune
+what is over.
 
 The first two wait at the asker's wish, within the bounds below; each ask is answered by a task of its own. Test:
 tests/integration/test_agent.py.
@@ -16,6 +17,7 @@ from libs.common.errors import Refused
 from libs.common.messages import OutputAsk, OutputChunk, PruneAsk, PruneDone, StdinPut, StdinTaken
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
+from services.node_agent.channels import Channels
 from services.node_agent.retention import Keep
 from services.node_agent.supervision_protocol import JobSupervisors, Piece
 
@@ -27,6 +29,8 @@ LOOK_MAX_S: Final = 0.1
 STDIN_WAIT_S: Final = 5.0
 # An ask may overtake the order that it is about: an attempt that is not known is looked for so long.
 UNKNOWN_WAIT_MS: Final = 1_000
+# Of each kind: followers of jobs wait here, and what channels have open (`channels.CHANNELS_MAX`).
+ASKS_AT_ONCE: Final = 512
 MS: Final = 1_000_000
 
 _output_ask = msgspec.msgpack.Decoder(OutputAsk)
@@ -38,18 +42,29 @@ _encode = msgspec.msgpack.Encoder().encode
 class Answers:
     """`expected` says whether an attempt is known to the agent although nothing of it is on disk yet."""
 
-    def __init__(self, node_id: str, bus: Bus, clock: Clock, jobs: JobSupervisors, expected: Callable[[AttemptRef], bool]) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        bus: Bus,
+        clock: Clock,
+        jobs: JobSupervisors,
+        expected: Callable[[AttemptRef], bool],
+        channels: Channels | None = None,
+    ) -> None:
         self.node_id = node_id
         self.bus = bus
         self.clock = clock
         self.jobs = jobs
         self.expected = expected
+        self.channels = channels
         self.closed = False
 
     async def listen(self) -> None:
-        await self.bus.subscribe(ask_node(self.node_id, "output"), self._on_output, concurrent=True)
-        await self.bus.subscribe(ask_node(self.node_id, "stdin"), self._on_stdin, concurrent=True)
+        await self.bus.subscribe(ask_node(self.node_id, "output"), self._on_output, concurrent=True, places=ASKS_AT_ONCE)
+        await self.bus.subscribe(ask_node(self.node_id, "stdin"), self._on_stdin, concurrent=True, places=ASKS_AT_ONCE)
         await self.bus.subscribe(ask_node(self.node_id, "prune"), self._on_prune, concurrent=True)
+        if self.channels is not None:
+            await self.channels.listen()
 
     async def _on_output(self, subject: str, data: bytes) -> bytes | None:
         if self.closed:
@@ -60,6 +75,8 @@ class Answers:
             return _encode(OutputChunk(0, b"", True, f"not an OutputAsk: {error}"))
         if ask.stream not in STREAMS or ask.offset < 0:
             return _encode(OutputChunk(ask.offset, b"", True, f"stream is one of {', '.join(STREAMS)}, offset is from 0"))
+        if ask.channel and self.channels is not None:
+            return _encode(await self.channels.output(ask, min(ask.wait_ms, WAIT_MS_MAX)))
         return _encode(await self._output(ask))
 
     async def _output(self, ask: OutputAsk) -> OutputChunk:
@@ -90,6 +107,8 @@ class Answers:
             put = _stdin_put.decode(data)
         except msgspec.DecodeError as error:
             return _encode(StdinTaken(0, f"not a StdinPut: {error}"))
+        if put.channel and self.channels is not None:
+            return _encode(await self.channels.input(put))
         return _encode(await self._stdin(put))
 
     async def _on_prune(self, subject: str, data: bytes) -> bytes | None:

@@ -24,6 +24,7 @@ from services.node_agent.probe import is_free
 from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
 from services.node_agent.supervision import lost, output, processes, records
+from services.node_agent.supervision.control_client import Exec, begin_exec
 from services.node_agent.supervision.lease import Lease, boottime_ns
 from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
@@ -119,6 +120,15 @@ class JobDirectories:
 
     async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
         return Taken(*await self.supervisors.write_stdin(_key(ref), offset, data, eof))
+
+    async def begin_exec(self, ref: AttemptRef, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
+        """A process beside the job (`supervision/execs.py`). Raises Refused."""
+        return await begin_exec(self._dir(ref), request, descriptors)
+
+    def processes(self, ref: AttemptRef) -> list[int]:
+        """Everything of an attempt that lives."""
+        identity = records.read_identity(self._dir(ref))
+        return processes.descendants(identity["pid"]) if identity is not None and lost.supervisor_is_living(identity) else []
 
     async def read_output(self, ref: AttemptRef, stream: str, offset: int, max_bytes: int) -> Piece | None:
         job_dir = self._dir(ref)

@@ -28,6 +28,7 @@ from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
+from services.node_agent.channels import Channels
 from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
@@ -73,6 +74,7 @@ class Agent:
         memory: Memory,
         probe: Prober,
         peers: Peers | None = None,
+        channels: Channels | None = None,
     ) -> None:
         self.machine = machine
         self.log = log
@@ -89,7 +91,7 @@ class Agent:
         self.state = s.begin(self.node_id, 0, ())
         self.state.release_ns = machine.release_ms * 1_000_000
         self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
-        self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts)
+        self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts, channels)
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
         self.heartbeat_ms = machine.heartbeat_ms
@@ -123,6 +125,8 @@ class Agent:
             if self.alarm is not None:
                 self.alarm.cancel()
             self.files.close()
+            if self.answers.channels is not None:
+                await self.answers.channels.close()
             await self.jobs.close()
 
     def tell(self, seen: o.Observation) -> None:

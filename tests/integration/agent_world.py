@@ -33,6 +33,7 @@ from libs.common.messages import (
 )
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
 from libs.common.subjects import ask_node, desired, heartbeat, orders
+from services.node_agent.channels import Channels
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
@@ -45,6 +46,7 @@ NODE = NodeId("n")
 WAIT_S = 15.0
 HEARTBEAT_MS = 100
 EPOCH = 1
+EXECS_PER_JOB = 4
 Kind = TypeVar("Kind", bound=f.Fact)
 
 
@@ -100,7 +102,9 @@ class World:
         machine = Machine(node_id=NODE, address="10.0.0.1", heartbeat_ms=HEARTBEAT_MS, environment=passed_on(os.environ))
         directory = state_dir or self.state_dir
         jobs, memory = JobDirectories(directory), IncarnationFile(directory)
-        return Agent(machine, MemoryLog(self.stream), self.bus, SystemClock(), jobs, self.driver, self.outputs, memory, probe)
+        channels = Channels(NODE, self.bus, jobs, EXECS_PER_JOB)
+        log = MemoryLog(self.stream)
+        return Agent(machine, log, self.bus, SystemClock(), jobs, self.driver, self.outputs, memory, probe, channels=channels)
 
     async def begin(self) -> None:
         self.agent = self.make()

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.bus import MESSAGE_BYTES_MAX, Handler
+from libs.common.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler
 from libs.common.bus_nats import NatsBus
 from libs.common.clock import SystemClock
 from libs.common.kv import MemoryOutputs
@@ -48,11 +48,13 @@ class Deaf(NatsBus):
         if not subject.startswith(subjects.ORDERS):
             await super().publish(subject, data)
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
+    async def subscribe(
+        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+    ) -> None:
         async def later(subject: str, data: bytes) -> bytes | None:
             return await handler(subject, data) if self.open else None
 
-        await super().subscribe(subject, later if subject.startswith(subjects.DESIRED) else handler, concurrent, queue)
+        await super().subscribe(subject, later if subject.startswith(subjects.DESIRED) else handler, concurrent, queue, places)
 
 
 class Told(Agent):

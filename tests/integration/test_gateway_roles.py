@@ -1,5 +1,6 @@
 """Every route with every role, with no key and with a wrong one, over real HTTP; the expectations are made from the table itself."""
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,15 +9,22 @@ import msgspec
 import pytest
 
 from libs.common import subjects
+from libs.common.channel_messages import Exec, Forward
 from libs.common.model import JobId
 from services.api_gateway import roles
+from services.api_gateway.http.channels import WISHES
 from services.api_gateway.roles import NOTHING, ROLES, ROUTES
 from tests.integration.gateway_world import World, gateway_world
 
 # Statuses that say: you were let through, and what you asked for is not there or not right.
-LET_THROUGH = (200, 201, 202, 204, 400, 404, 409, 422, 503)
+LET_THROUGH = (200, 201, 202, 204, 400, 404, 409, 422, 426, 503)
 # These answer for ever.
 STREAMS = ("/v1/watch",)
+WISHED = {
+    "/v1/jobs/{ref}/exec": {"muster-channel": b64encode(msgspec.json.encode(Exec(("true",)))).decode()},
+    "/v1/jobs/{ref}/forward": {"muster-channel": b64encode(msgspec.json.encode(Forward(80))).decode()},
+    "/v1/jobs/{ref}/attach": {},
+}
 
 
 @pytest.fixture
@@ -50,6 +58,46 @@ async def test_without_an_accepted_key_no_route_says_anything(world: World, head
         for method, route in ROUTES:
             found, text = await status(session, world.url, method, route, headers)
             assert found == 401 and "no accepted key" in text, (method, route, found)
+
+
+async def handshake(session: aiohttp.ClientSession, world: World, route: str, key: str) -> tuple[int, str]:
+    """What a WebSocket of that route is answered with. The client at hand does not say the body of a refusal: the record does."""
+    try:
+        async with session.ws_connect(world.url + path_of(route), headers={"authorization": f"Bearer {key}", **WISHED[route]}):
+            return 101, ""
+    except aiohttp.WSServerHandshakeError as error:
+        return error.status, error.message
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_websocket_is_held_to_the_same_row(world: World, role: str) -> None:
+    made = await world.ask("POST", "/v1/keys", 201, json={"user": "ada", "role": role})
+    async with aiohttp.ClientSession() as session:
+        for route in WISHES:
+            reached = roles.reach(role, "GET", route) != NOTHING
+            assert (await handshake(session, world, route, made["key"]))[0] == (404 if reached else 403), route
+            assert (await handshake(session, world, route, "msk_x_y"))[0] == 401
+        assert (await handshake(session, world, "/v1/jobs/{ref}/attach", made["key"]))[0] == 404
+
+
+async def test_a_websocket_to_a_job_is_its_user_s_own(world: World) -> None:
+    await world.writers.register("n1")
+    await world.writers.begin_term()
+    job = await world.run_to("running", user="carol")
+    async with world.as_("member", "ada") as ada, world.as_("operator", "root") as root:
+        for route, header in ((route, WISHED[route]) for route in WISHES):
+            for asker, status in ((ada, 403), (root, 503)):  # no agent answers here: whoever may is let through to it
+                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                    await asker.session.ws_connect(world.url + route.replace("{ref}", job), headers=header)
+                assert refused.value.status == status, (route, asker)
+
+
+@pytest.mark.parametrize("wish", [b"", b"!", b64encode(b'{"type":"exec","command":[]}'), b64encode(b'{"type":"forward","port":0}')])
+async def test_a_wish_that_makes_no_sense_is_refused(world: World, wish: bytes) -> None:
+    for route in WISHES:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await world.session.ws_connect(world.url + path_of(route), headers={"muster-channel": wish.decode()})
+        assert refused.value.status == 422
 
 
 async def test_a_probe_needs_no_key(world: World) -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.bus import Handler
+from libs.common.bus import CONCURRENT_MAX, Handler
 from libs.common.bus_memory import Subscription, matches
 from libs.common.errors import Unavailable
 from tests.sim.loop import Process
@@ -108,7 +108,9 @@ class SimBus:
         finally:
             timer.cancel()
 
-    async def subscribe(self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "") -> None:
+    async def subscribe(
+        self, subject: str, handler: Handler, concurrent: bool = False, queue: str = "", places: int = CONCURRENT_MAX
+    ) -> None:
         self.process.check()
         self.network.join(SimSubscription(subject, self._answering(handler), self.process, self.host))
 

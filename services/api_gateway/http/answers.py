@@ -288,6 +288,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}/attach"): Answer(media=(LINES,)),
     ("GET", "/v1/jobs/{ref}/files"): Answer(media=(BYTES, TAR)),
     ("PUT", "/v1/jobs/{ref}/stdin"): Answer(kind=Taken),
+    ("GET", "/v1/jobs/{ref}/exec"): Answer((101,), media=()),
+    ("GET", "/v1/jobs/{ref}/forward"): Answer((101,), media=()),
     ("POST", "/v1/jobs/{ref}/cancel"): Answer((202,), JobShown),
     ("POST", "/v1/jobs/{ref}/kill"): Answer((202,), JobShown),
     ("GET", "/v1/uploads/{sha256}"): Answer(kind=UploadShown),

@@ -13,11 +13,13 @@ from typing import Final, Protocol
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from libs.common.errors import Refused, Unavailable
 from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
+from services.api_gateway.http import channels
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
-from services.api_gateway.problems import MEDIA_TYPE, Problem, render
+from services.api_gateway.problems import MEDIA_TYPE, Denied, Problem, render
 from services.api_gateway.roles import Principal
 
 BODY_BYTES_MAX: Final = 1 << 20
@@ -46,8 +48,12 @@ class Edge:
         self.gateway = gateway
         self.access = access
         self.openai = openai.OpenAI(gateway)
+        self.channels = channels.Channels(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._channel(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -62,6 +68,27 @@ class Edge:
             else:
                 await self.app(scope, self._bounded(scope["path"], receive).receive, passage.send)
         finally:
+            passage.end()
+
+    async def _channel(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket passes the same; its refusals are ordinary answers."""
+        scope["method"] = "GET"
+        route = channels.route_of(scope)
+        passage = _Passage(self, scope, send, route or "")
+        problem = self._refusal(scope, passage, route)
+        try:
+            if problem is None and route is None:
+                problem = Problem(404, f"{scope['path'][:200]}: there is no such WebSocket")
+            if problem is None and route is not None:
+                await self.channels(scope, receive, passage.send, route)
+        except Denied as error:
+            scope["denied"] = error.detail
+            problem = error
+        except (Problem, Refused, Unavailable) as error:
+            problem = channels.problem_of(error)
+        finally:
+            if problem is not None:
+                await refuse(problem)(scope, receive, passage.send)
             passage.end()
 
     def _refusal(self, scope: Scope, passage: "_Passage", route: str | None) -> Problem | None:
@@ -121,7 +148,9 @@ class _Passage:
         return authorization.decode("latin-1"), length
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] == "websocket.accept":
+            self._answered(101)
+        elif message["type"] in ("http.response.start", "websocket.http.response.start"):
             self._answered(message["status"])
             closing = [(b"connection", b"close")] if message["status"] in UNREAD else []
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self.scope["request_id"].encode()), *closing]
@@ -144,7 +173,9 @@ class _Passage:
 
 
 class _Bounded:
-    """A body without a stated length is counted as it comes, and must be here within its time if it has one; afterwards a disconnect is awaited."""
+    """A body without a stated length is counted as it comes, and must be here in its time, if it has any; afterwards a
+    disconnect is awaited.
+    """
 
     def __init__(self, receive: Receive, bytes_max: int, within_s: float | None) -> None:
         self.inner = receive

@@ -66,7 +66,7 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
 RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))
 # What creates something may carry the header Idempotency-Key.
 CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
-PROBLEMS: Final = (400, 401, 403, 404, 409, 410, 413, 422, 425, 503, 507)
+PROBLEMS: Final = (400, 401, 403, 404, 409, 410, 413, 422, 425, 426, 503, 507)
 OPENAI_PROBLEMS: Final = (400, 401, 403, 404, 405, 413, 422, 429, 502, 503, 504)
 
 

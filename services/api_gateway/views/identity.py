@@ -62,6 +62,7 @@ class AccessShown(msgspec.Struct):
     status: int
     denied: str
     source: str
+    detail: str
 
 
 def tenant_shown(cluster: Cluster, tenant: Tenant) -> TenantShown:

@@ -1,6 +1,6 @@
-"""Starts the job's main process.
+"""Starts the job's main process; and processes beside it (`execs.py`), over descriptors that came.
 
-The child dies with its supervisor (PR_SET_PDEATHSIG), has its own session, and starts with default signal dispositions and an empty
+A child dies with its supervisor (PR_SET_PDEATHSIG), has its own session, and starts with default signal dispositions and an empty
 mask whatever its ancestors ignored. A failure before exec comes back through a pipe that a successful exec closes.
 
 All of that is done by the guard (`guard.c`), a program of 900 bytes that is spawned and becomes the job: a fork of this process
@@ -40,6 +40,8 @@ class Child(NamedTuple):
 
 
 class _Ends(NamedTuple):
+    """Where stdin and stdout are one, they are a terminal, which becomes the child's own."""
+
     stdin: int
     stdout: int
     stderr: int
@@ -65,6 +67,20 @@ def start_child(order: Order) -> Child:
         waiting.register(status_read, select.POLLIN)
         waiting.poll(EXEC_WAIT_MS)
     return Child(pid, stdout_read, stderr_read, stdin_write, status_read)
+
+
+def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
+    """Another process in the job's surroundings; its number, and where it reports a failure before exec. `descriptors` are its three
+    streams, or one terminal; they stay the caller's. Raises OSError as above."""
+    status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    stdin, stdout, stderr = descriptors if len(descriptors) > 1 else descriptors * 3
+    try:
+        return _fork(order, _Ends(stdin, stdout, stderr, status_write)), status_read
+    except OSError:
+        os.close(status_read)
+        raise
+    finally:
+        os.close(status_write)
 
 
 def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
@@ -119,8 +135,11 @@ def _set_up(ends: _Ends, supervisor_pid: int) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:  # it died before the line above took effect
         os._exit(EXIT_NOT_FOUND)
-    os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may be stopped before exec, which resets the other handlers
+    if ends.stdin == ends.stdout:
+        os.login_tty(ends.stdin)
+        return
+    os.setsid()
     os.dup2(ends.stdin, 0)
     os.dup2(ends.stdout, 1)
     os.dup2(ends.stderr, 2)

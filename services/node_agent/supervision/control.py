@@ -1,7 +1,7 @@
 """The control socket of one supervisor: newline-delimited JSON requests, one reply line each, several connections.
 
 The kernel chooses its abstract name, which the supervisor's identity tells (`records.py`): no file to make and to delete. Whoever
-has another user id, and is not root, is hung up on. Its client is `control_client.py`.
+has another user id, and is not root, is hung up on. Descriptors may come with a request (SCM_RIGHTS). Its client is `control_client.py`.
 """
 
 import contextlib
@@ -14,13 +14,16 @@ from typing import Any
 
 from services.node_agent.supervision.poll_loop import READ, PollLoop
 
-MAX_CONNECTIONS = 16
+# An exec keeps one for as long as it runs (`execs.EXECS_MAX`); the others are for requests.
+MAX_CONNECTIONS = 48
+MAX_DESCRIPTORS = 3
+DESCRIPTOR_BYTES = 4
 MAX_LINE_BYTES = 1024 * 1024
 READ_BYTES = 65_536
 CREDENTIALS = struct.Struct("3i")
 
 Request = dict[str, Any]
-Answer = Callable[[Request], dict[str, Any] | None]
+Answer = Callable[[Request, "Connection"], dict[str, Any] | None]
 
 
 class Control:
@@ -29,7 +32,7 @@ class Control:
     def __init__(self, loop: PollLoop, answer: Answer) -> None:
         self._loop = loop
         self._answer = answer
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, Connection] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._listener.bind("")
         self._listener.listen(MAX_CONNECTIONS)
@@ -53,7 +56,7 @@ class Control:
             if len(self._connections) >= MAX_CONNECTIONS or peer(accepted)[1] not in (0, os.geteuid()):
                 accepted.close()
                 return
-            self._connections[accepted.fileno()] = _Connection(self._loop, accepted, self._answer, self._connections)
+            self._connections[accepted.fileno()] = Connection(self._loop, accepted, self._answer, self._connections)
 
 
 def peer(connected: socket.socket) -> tuple[int, int]:
@@ -62,8 +65,12 @@ def peer(connected: socket.socket) -> tuple[int, int]:
     return pid, user
 
 
-class _Connection:
-    def __init__(self, loop: PollLoop, peer: socket.socket, answer: Answer, siblings: "dict[int, _Connection]") -> None:
+class Connection:
+    """`descriptors` came and were not taken: whoever answers empties the list. `on_close` is called once, however it ends."""
+
+    def __init__(self, loop: PollLoop, peer: socket.socket, answer: Answer, siblings: "dict[int, Connection]") -> None:
+        self.descriptors: list[int] = []
+        self.on_close: Callable[[], None] | None = None
         self._loop = loop
         self._peer = peer
         self._answer = answer
@@ -77,6 +84,11 @@ class _Connection:
             self._loop.unwatch(self._peer.fileno())
             self._siblings.pop(self._peer.fileno(), None)
             self._peer.close()
+            for descriptor in self.descriptors:
+                os.close(descriptor)
+            self.descriptors = []
+            if self.on_close is not None:
+                self.on_close()
 
     def proceed(self) -> None:
         """Answers the request that waits, then the lines behind it, until one must wait or none is left."""
@@ -91,7 +103,7 @@ class _Connection:
 
     def _readable(self) -> None:
         try:
-            data = self._peer.recv(READ_BYTES)
+            data = self._receive()
         except BlockingIOError:
             return
         except ConnectionError:
@@ -101,6 +113,15 @@ class _Connection:
             self.close()
             return
         self.proceed()
+
+    def _receive(self) -> bytes:
+        """What the kernel cannot hand over, for want of room, is closed by it."""
+        room = socket.CMSG_SPACE(MAX_DESCRIPTORS * DESCRIPTOR_BYTES)
+        data, ancillary, _, _ = self._peer.recvmsg(READ_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, raw in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self.descriptors += memoryview(raw)[: len(raw) // DESCRIPTOR_BYTES * DESCRIPTOR_BYTES].cast("i")
+        return data
 
     def _parse(self, line: bytes) -> Request | None:
         try:
@@ -115,7 +136,7 @@ class _Connection:
 
     def _settle(self, request: Request) -> bool:
         try:
-            reply = self._answer(request)
+            reply = self._answer(request, self)
         except ValueError as error:
             reply = {"error": str(error)}
         if reply is None:

@@ -1,14 +1,20 @@
-"""The agent's side of a supervisor's control socket (`control.py`): one connection per request."""
+"""The agent's side of a supervisor's control socket (`control.py`): one connection per request, and one for the whole life of an exec."""
 
 import asyncio
 import contextlib
 import json
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from libs.common.errors import Refused
 from services.node_agent.supervision import control, records
+
+EXEC_TIMEOUT_S = 5.0
+SIGNAL_TIMEOUT_S = 5.0
+# Of one whose end nobody saw: as if by SIGKILL.
+GONE = 137
 
 
 class NotListening(Exception):
@@ -34,6 +40,19 @@ async def ask(job_dir: str, request: dict[str, Any], timeout_s: float | None) ->
 
 
 async def _exchange(job_dir: str, body: bytes) -> bytes:
+    connection = _connected(job_dir)
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    try:
+        writer.write(body)
+        await writer.drain()
+        return await reader.readline()
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def _connected(job_dir: str) -> socket.socket:
     """The name may be another process's since the supervisor ended, so who listens is looked at first."""
     identity = records.read_identity(job_dir)
     if identity is None or not identity["control"]:
@@ -42,17 +61,64 @@ async def _exchange(job_dir: str, body: bytes) -> bytes:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         connection.connect("\0" + identity["control"])
-    except OSError:
+        if control.peer(connection)[0] != identity["pid"]:
+            raise NotListening
+    except (OSError, NotListening):
         connection.close()
         raise
-    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    return connection
+
+
+class Exec:
+    """A process beside the job (`execs.py`). It ends when this is closed."""
+
+    def __init__(self, job_dir: str, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._job_dir = job_dir
+        self._number = number
+        self._reader = reader
+        self._writer = writer
+
+    async def wait(self) -> tuple[int, str]:
+        """Its exit code (128 + the signal that ended it), and what is to be said of its end."""
+        try:
+            self._writer.write(json.dumps({"op": "exec_wait", "exec": self._number}).encode() + b"\n")
+            line = await self._reader.readline()
+        except ConnectionError:
+            line = b""
+        if not line:
+            return GONE, "it was ended with its job"
+        reply: dict[str, Any] = json.loads(line)
+        return reply["exit_code"], reply["detail"]
+
+    async def send_signal(self, number: int) -> None:
+        """Harmless for one that has ended."""
+        with contextlib.suppress(NotListening, Refused):
+            await ask(self._job_dir, {"op": "exec_signal", "exec": self._number, "signal": number}, SIGNAL_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def begin_exec(job_dir: str, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
+    """`descriptors` are its streams, or its terminal; they stay the caller's. Raises Refused, also for a job that has ended."""
     try:
-        if control.peer(writer.get_extra_info("socket"))[0] != identity["pid"]:
-            raise NotListening
-        writer.write(body)
-        await writer.drain()
-        return await reader.readline()
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
+        async with asyncio.timeout(EXEC_TIMEOUT_S):
+            return await _begun(job_dir, request, descriptors)
+    except (NotListening, OSError, TimeoutError) as error:
+        raise Refused(f"the supervisor of {os.path.basename(job_dir)} does not answer: has the job just ended?") from error
+
+
+async def _begun(job_dir: str, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
+    """The descriptors go with the first byte; the rest of a long request may have to wait for room."""
+    body = json.dumps({"job": os.path.basename(job_dir), "op": "exec", **request}).encode() + b"\n"
+    connection = _connected(job_dir)
+    sent = socket.send_fds(connection, [body], list(descriptors))
+    reader, writer = await asyncio.open_unix_connection(sock=connection)
+    with contextlib.ExitStack() as undo:
+        undo.callback(writer.close)
+        writer.write(body[sent:])
+        reply = json.loads(await reader.readline() or b"{}")
+        if "exec" not in reply:
+            raise Refused(reply.get("error", "the job has just ended"))
+        undo.pop_all()
+    return Exec(job_dir, reply["exec"], reader, writer)

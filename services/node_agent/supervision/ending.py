@@ -34,6 +34,10 @@ class Ending:
         self._kill_at_ns: int | None = None
         self._killing_since_ns: int | None = None
 
+    @property
+    def begun(self) -> bool:
+        return self.reason is not None or not self._main_alive
+
     def stop(self, number: int, grace_ns: int, now_ns: int, reason: str = STOPPED) -> None:
         """The first stop sends the signal; a later one can only bring the kill forward."""
         if self._main_alive and self.reason is None:

@@ -1,7 +1,9 @@
 """What may be asked of a supervisor through its control socket (`control.py`).
 
 {"op": "stop", "signal": 15, "grace_s": 10.0}; {"op": "signal", "signal": n}; {"op": "status"};
-{"op": "stdin", "offset": n, "data": base64, "eof": bool}, whose reply waits until all of the data was taken.
+{"op": "stdin", "offset": n, "data": base64, "eof": bool}, whose reply waits until all of the data was taken;
+{"op": "exec", "argv": [...], "env": {...}, "limit": n} with descriptors, {"op": "exec_wait", "exec": n}, whose reply waits for its end, and
+{"op": "exec_signal", "exec": n, "signal": n} (`execs.py`).
 A bad request, or one for another "job" (a supervisor serves one after the other), raises ValueError, which the caller sends back
 as {"error": text}.
 """
@@ -11,7 +13,9 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from services.node_agent.supervision.control import Connection
 from services.node_agent.supervision.ending import Ending
+from services.node_agent.supervision.execs import Execs
 from services.node_agent.supervision.processes import boottime_ns
 from services.node_agent.supervision.records import Identity
 from services.node_agent.supervision.stdin_feed import StdinFeed
@@ -26,13 +30,14 @@ Request = dict[str, Any]
 class Requests:
     """`status` gives what a status request is answered with."""
 
-    def __init__(self, identity: Identity, ending: Ending, feed: StdinFeed, status: Callable[[], Request]) -> None:
+    def __init__(self, identity: Identity, ending: Ending, feed: StdinFeed, execs: Execs, status: Callable[[], Request]) -> None:
         self._job = f"{identity['job_id']}.{identity['attempt']}"
         self._ending = ending
         self._feed = feed
+        self._execs = execs
         self._status = status
 
-    def answer(self, request: Request) -> Request | None:
+    def answer(self, request: Request, connection: Connection) -> Request | None:
         """None: not yet, ask again. Raises ValueError for a bad request."""
         if request.get("job", self._job) != self._job:
             raise ValueError(f"this supervisor serves {self._job} now")
@@ -45,8 +50,14 @@ class Requests:
                 return self._stdin(request)
             case "status":
                 return self._status()
+            case "exec":
+                return self._execs.begin(request, connection)
+            case "exec_wait":
+                return self._execs.wait(request)
+            case "exec_signal":
+                return self._execs.signal(request, _signal_number(request.get("signal")))
             case other:
-                raise ValueError(f"no op {other!r}: stop, signal, stdin or status")
+                raise ValueError(f"no op {other!r}: stop, signal, stdin, status, exec, exec_wait or exec_signal")
 
     def _stop(self, request: Request) -> Request:
         number = _signal_number(request.get("signal", int(signal.SIGTERM)))

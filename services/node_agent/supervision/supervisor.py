@@ -18,6 +18,7 @@ from typing import Any
 from services.node_agent.supervision import child, lease, processes, records
 from services.node_agent.supervision.control import Control
 from services.node_agent.supervision.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
+from services.node_agent.supervision.execs import Execs
 from services.node_agent.supervision.order import Order
 from services.node_agent.supervision.poll_loop import READ, PollLoop
 from services.node_agent.supervision.pump import Pump
@@ -136,7 +137,7 @@ class Supervision:
         self._failure: tuple[int, str] | None = None
         self._childless = False
         self._executed = False
-        self._control = Control(self._loop, lambda request: self._requests.answer(request))
+        self._control = Control(self._loop, lambda request, connection: self._requests.answer(request, connection))
         self.identity = _identity(order, self._control.name)
 
     def run(self, job: child.Child) -> bool:
@@ -144,9 +145,11 @@ class Supervision:
         self._begin(job)
         now_ns = self._began_ns
         while not self._over(now_ns):
-            self._loop.run_once(self._ending.sleep_ns(now_ns))
+            due = [at for at in (self._ending.sleep_ns(now_ns), self._execs.sleep_ns(now_ns)) if at is not None]
+            self._loop.run_once(min(due, default=None))
             now_ns = processes.boottime_ns()
             self._ending.enforce(now_ns)
+            self._execs.enforce(now_ns)
         return self._finish() and self._let_go()
 
     def _begin(self, job: child.Child) -> None:
@@ -156,7 +159,8 @@ class Supervision:
         limit = self._order["output_limit_bytes"]
         self._stdout, self._stderr = Pump(job.stdout, "stdout", limit), Pump(job.stderr, "stderr", limit)
         self._feed = StdinFeed(self._loop, job.stdin, self._control.retry)
-        self._requests = Requests(self.identity, self._ending, self._feed, self._status)
+        self._execs = Execs(self._order, self._ending)
+        self._requests = Requests(self.identity, self._ending, self._feed, self._execs, self._status)
         self._note_child()
         for pump in (self._stdout, self._stderr):
             self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
@@ -189,7 +193,7 @@ class Supervision:
 
     def _reap(self) -> None:
         """Bounded by the number of zombies there are."""
-        main_ended = False
+        main_ended = exec_ended = False
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -200,6 +204,9 @@ class Supervision:
                 break
             if pid == self._job.pid:
                 self._main_status, main_ended = status, True
+            exec_ended = self._execs.reaped(pid, status) or exec_ended
+        if exec_ended:
+            self._control.retry()
         if main_ended and not self._childless:
             self._ending.main_ended(processes.boottime_ns())
 
