@@ -21,7 +21,7 @@ BESIDE: Final = {
     "ADMITTED": (s.ADMITTED, "a NATS server's keeper -> gateways", "which nodes of other machines may connect, by which keys"),
     "ROSTER": (s.roster("NODE"), "agent -> scheduler", "answered by every registered node, for agents that no scheduler answers"),
     "ORDERS": (s.orders("NODE"), "scheduler -> agent", "the node's part of a commit that the log has acknowledged"),
-    "NODE_ASK": (s.ask_node("NODE", "VERB"), "gateway -> agent", "a job's output and input"),
+    "NODE_ASK": (s.ask_node("NODE", "VERB"), "gateway -> agent", "a job's output, input and files"),
     "SCHEDULER_ASK": (
         s.ask_scheduler("VERB"),
         "gateway -> scheduler",

@@ -10,6 +10,7 @@ from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.kv_nats import KvLeadership, create_buckets
 from libs.common.log_jetstream import connect
+from libs.common.settings import Settings
 from tests.natsserver import NatsServer
 
 KEY = f"$KV.{subjects.LEADER_BUCKET}.scheduler"
@@ -18,7 +19,7 @@ KEY = f"$KV.{subjects.LEADER_BUCKET}.scheduler"
 @pytest_asyncio.fixture
 async def client(server: NatsServer) -> AsyncIterator[Client]:
     client = await connect([server.url], "test")
-    await create_buckets(client, 1)
+    await create_buckets(client, Settings())
     yield client
     for bucket in (subjects.LEADER_BUCKET, subjects.OUTPUT_BUCKET, subjects.SECRET_BUCKET):
         await client.jetstream().delete_stream(f"KV_{bucket}")

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from libs.common import snapshot, subjects
 from libs.common.bus import Bus
 from libs.common.cluster import Cluster
+from services.node_agent.job_files import FileAnswers
 from services.scheduler.explain import explain
 from services.scheduler.explain_model import explain_model
 from services.scheduler.service import WhyAsk
@@ -46,10 +47,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await found.writers.register("n1")
         node = FakeNode()
         await node.listen(found.bus, "n1")
+        files = FileAnswers("n1", found.bus, lambda _: (str(tmp_path), False))
+        await files.listen()
         await listen(found.bus, lambda: found.gateway.cluster)
         running = await found.run_to("running", stdin=True)
         node.say(running, "stdout", b"hello", end=True)
         yield found
+        files.close()
 
 
 async def listen(bus: Bus, cluster: Any) -> None:

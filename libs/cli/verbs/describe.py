@@ -57,6 +57,7 @@ def _print_job(job: Json) -> None:
         ("User", " of tenant ".join(filter(None, (job.get("user"), job.get("tenant"))))),
         ("Command", command_line(job)),
         ("Directory", job.get("workdir")),
+        ("Upload", job.get("upload")),
         ("GPUs", f"{gpus_asked(job)}, priority {job.get('priority')}"),
         ("Labels", " ".join(f"{key}={value}" for key, value in (job.get("labels") or {}).items())),
         ("Attempt", f"{job.get('attempt')} ({job.get('retries_used', 0)} of {job.get('retries', 0)} retries used)"),
