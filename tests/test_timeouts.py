@@ -21,7 +21,7 @@ STAY: Final[dict[str, str]] = {
     "what every fold must hold alike, or all schedulers decide alike": """
         model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
-        identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S identity_intents.GRACE_S
+        prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S identity_intents.GRACE_S
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S requests.MAX_GRACE_S""",
     "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS are made of it": """
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS job_directories.OVERRULE_NS

@@ -364,18 +364,25 @@ def test_audit_never_runs_what_lies_in_the_working_directory(world: World) -> No
 def test_prune_says_what_went_per_node_and_in_all(world: World) -> None:
     row = {"size_bytes": 3 << 20, "jobs_left": 2, "bytes_left": 0, "error": ""}
     nodes = [{"node_id": "n1", "jobs": 4, "uncopied": 1, **row}, {"node_id": "n2", "jobs": 0, "uncopied": 0, **row}]
-    world.routes["POST /v1/prune"] = {"nodes": nodes, "jobs": 4, "size_bytes": 6 << 20, "dry_run": True}
+    world.routes["POST /v1/prune"] = {
+        "nodes": nodes,
+        "jobs": 4,
+        "size_bytes": 6 << 20,
+        "uploads": 2,
+        "uploads_bytes": 1 << 20,
+        "dry_run": True,
+    }
     code, out, err = world.run("prune", "--older-than", "7d", "--keep-bytes", "10GiB", "--dry-run")
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split() == ["n1", "4", "3.0", "MiB", "2", "0", "B", "1", "not", "copied", "off", "yet"]
-    assert out.splitlines()[-1] == "4 jobs, 6.0 MiB would be removed"
+    assert out.splitlines()[-1] == "4 jobs and 2 uploads, 7.0 MiB would be removed"
     (request,) = world.asked("POST", "/v1/prune")
     assert json.loads(request.body) == {"older_than_s": 7 * 86_400, "keep_bytes": 10 << 30, "dry_run": True}
 
 
 def test_prune_names_the_nodes_that_did_not_answer(world: World) -> None:
     row = {"node_id": "n1", "jobs": 0, "size_bytes": 0, "jobs_left": 0, "bytes_left": 0, "uncopied": 0, "error": "does not answer"}
-    world.routes["POST /v1/prune"] = {"nodes": [row], "jobs": 0, "size_bytes": 0, "dry_run": False}
+    world.routes["POST /v1/prune"] = {"nodes": [row], "jobs": 0, "size_bytes": 0, "uploads": 0, "uploads_bytes": 0, "dry_run": False}
     code, _, err = world.run("prune", "--keep-bytes", "0")
     assert (code, err) == (1, "muster: not everywhere: n1\n")
 

@@ -1,6 +1,8 @@
 """/v1/prune: every node is asked, what went is counted per node; over real HTTP."""
 
 from collections.abc import AsyncIterator
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 import msgspec
@@ -8,6 +10,9 @@ import pytest
 
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.subjects import ask_node
+from libs.common.uploads import Upload
+from services.api_gateway.prune_intents import YOUNG_S, old_uploads
+from services.api_gateway.times import instant_ns
 from tests.integration.gateway_world import World, gateway_world
 
 DONE = PruneDone(jobs=3, size_bytes=100, jobs_left=2, bytes_left=40, uncopied=1)
@@ -69,3 +74,24 @@ async def test_what_cannot_be_meant_is_refused_and_no_node_is_asked(world: World
 async def test_a_member_may_not_prune(world: World) -> None:
     async with world.as_("member", "ada") as member:
         await member.ask("POST", "/v1/prune", 403, json={"keep_bytes": 0})
+
+
+async def test_an_upload_that_no_living_job_names_goes_and_one_that_a_job_needs_stays(world: World) -> None:
+    await listen(world, "n1")
+    await listen(world, "n2")
+    store, (needed, other) = world.gateway.uploads, (b"needed", b"other")
+    for data in (needed, other):
+        await store.put("default", sha256(data).hexdigest(), BytesIO(data))
+    await world.submit(upload=sha256(needed).hexdigest())
+    tried = await world.ask("POST", "/v1/prune", json={"keep_bytes": 0, "dry_run": True})
+    assert (tried["uploads"], tried["uploads_bytes"], len(await store.listed())) == (1, len(other), 2)
+    assert (await world.ask("POST", "/v1/prune", json={"older_than_s": 60}))["uploads"] == 1
+    assert [each.sha256 for each in await store.listed()] == [sha256(needed).hexdigest()]
+
+
+def test_an_upload_that_was_sent_just_now_stays() -> None:
+    sent = Upload("t", "a" * 64, 5, "2026-01-01T00:00:00+00:00")
+    at_ns = instant_ns(sent.sent_at, "at", 0)
+    assert old_uploads([sent], (), PruneAsk(0, 0), at_ns + (YOUNG_S - 1) * 1_000_000_000) == []
+    assert old_uploads([sent], (), PruneAsk(keep_bytes=4), at_ns + YOUNG_S * 1_000_000_000) == [sent]
+    assert old_uploads([sent], (), PruneAsk(keep_bytes=5), at_ns + YOUNG_S * 1_000_000_000) == []

@@ -31,8 +31,8 @@ COLUMNS: Final = (
 def command(older_than: str | None, keep_bytes: str | None, dry_run: bool, form: str, no_headers: bool) -> int:
     """Remove the output of ended jobs from the nodes.
 
-    Jobs that live are never touched, nor is output whose end has not been copied off its node. Nodes also do this by themselves,
-    within MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS.
+    Uploads that no living job names are removed by the same bounds. Jobs that live are never touched, nor is output whose end has not been
+    copied off its node. Nodes also remove output by themselves, within MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS.
 
     \b
     muster prune --older-than 7d
@@ -46,7 +46,8 @@ def command(older_than: str | None, keep_bytes: str | None, dry_run: bool, form:
     if not print_value(found, form):
         print_table(COLUMNS, [_row(node) for node in found["nodes"]], not no_headers, form == "wide")
         verb = "would be removed" if dry_run else "removed"
-        click.echo(f"{found['jobs']} jobs, {show_size(found['size_bytes'])} {verb}")
+        size = show_size(found["size_bytes"] + found["uploads_bytes"])
+        click.echo(f"{found['jobs']} jobs and {found['uploads']} uploads, {size} {verb}")
     if silent:
         complain(f"not everywhere: {', '.join(silent)}")
     return 1 if silent else 0

@@ -70,6 +70,8 @@ class PruneAnswer(msgspec.Struct):
     nodes: list[NodePruned]
     jobs: int
     size_bytes: int
+    uploads: int
+    uploads_bytes: int
     dry_run: bool
 
 

@@ -12,10 +12,12 @@ from libs.common.cluster import is_removed
 from libs.common.errors import Unavailable
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import NodeId
+from libs.common.uploads import Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read
-from services.api_gateway.prune_intents import FIELDS, asked
+from services.api_gateway.prune_intents import FIELDS, asked, old_uploads
+from services.api_gateway.views.jobs import ended
 
 ASKED_AT_ONCE: Final = 32
 
@@ -26,13 +28,26 @@ _done = msgspec.msgpack.Decoder(PruneDone)
 
 @router.post("/v1/prune", openapi_extra=documented(Query, FIELDS))
 async def prune(request: Request) -> Response:
-    """Remove from every node the output of jobs that ended longer than `older_than_s` ago, then the oldest until `keep_bytes` are left."""
+    """Remove from every node the output of jobs that ended longer than `older_than_s` ago, then the oldest until `keep_bytes` are left;
+    and by the same bounds uploads that no living job names.
+    """
     read(request, Query)
     gateway, ask = gateway_of(request), asked(await body_of(request))
     at_once = asyncio.Semaphore(ASKED_AT_ONCE)
     nodes = [node_id for node_id in gateway.cluster.nodes if not is_removed(gateway.cluster, node_id)]
     found = await asyncio.gather(*(_pruned(gateway, node_id, ask, at_once) for node_id in nodes))
-    return answer(PruneAnswer(found, sum(one.jobs for one in found), sum(one.size_bytes for one in found), ask.dry_run))
+    uploads = await _uploads(gateway, ask)
+    jobs, size = sum(one.jobs for one in found), sum(one.size_bytes for one in found)
+    return answer(PruneAnswer(found, jobs, size, len(uploads), sum(each.size_bytes for each in uploads), ask.dry_run))
+
+
+async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
+    """Those that went, or would. Raises Unavailable."""
+    needed = {(job.tenant, job.spec.upload): None for job in gateway.cluster.jobs.values() if not ended(job)}
+    found = old_uploads(await gateway.uploads.listed(), needed, ask, gateway.clock.wall_ns())
+    for each in () if ask.dry_run else found:
+        await gateway.uploads.remove(each.tenant, each.sha256)
+    return found
 
 
 async def _pruned(gateway: Gateway, node_id: NodeId, ask: PruneAsk, at_once: asyncio.Semaphore) -> NodePruned:
