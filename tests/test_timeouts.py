@@ -34,13 +34,15 @@ STAY: Final[dict[str, str]] = {
         objects_nats.ASK_TIMEOUT_S peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S stream_nats.DEDUPE_WINDOW_S
         trimmer.POSITION_S uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
-        answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS
+        channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S execs.HANGUP_GRACE_NS
+        node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS
         local.DEATH_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS node_agent.decide.KILL_AGAIN_NS
         node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S node_agent.service.DRAIN_S
         node_agent.service.END_AGAIN_S pool.QUIET_NS state.UNWANTED_GRACE_MS supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S
         supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S
         zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a pause before something is tried or looked at again; nobody waits for its end": """
+        api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S limited.TURN_S
         access.DRAIN_S admission.GONE_S admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S
         common.service.TICK_S disk_watch.EVERY_S dispatch.STARTING_S gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S
@@ -52,9 +54,10 @@ STAY: Final[dict[str, str]] = {
         state.ASK_JITTER_NS trimmer.AGAIN_S""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
+    "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: whoever waits can end it, and MUSTER_AWAY_S is theirs to choose": """
-        attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S audit.commands.CONNECT_S checks.ANSWER_S checks.OFFSET_MAX_S
+        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S audit.commands.CONNECT_S checks.ANSWER_S checks.OFFSET_MAX_S
         cli.models.LOOK_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S gateway.ANSWER_S gateway.CONNECT_S gateway.KEEPALIVE_IDLE_S
         log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S stdin_forwarding.PAUSE_FIRST_S stdin_forwarding.PAUSE_MAX_S stopping.PAUSE_S
         stopping.TRIED_S support.ASK_S support.DOCTOR_S top.EVERY_S uploading.SEND_S verify.CATCH_UP_POLL_S verify.CATCH_UP_S
