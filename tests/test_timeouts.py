@@ -28,45 +28,44 @@ STAY: Final[dict[str, str]] = {
         leases.PAUSE_MAX_MS node_agent.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S scheduler.service.SILENCE_CHECK_NS
         scheduler.service.STANDBY_ASK_S""",
     "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or MUSTER_LOG_CONNECT_MS": """
-        archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S log.SETTLE_PAUSE_S
-        log_jetstream.APPEND_TIMEOUT_S log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S
-        log_jetstream.IDLE_S log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S log_jetstream.SILENCE_S
-        objects_nats.ASK_TIMEOUT_S peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S stream_nats.DEDUPE_WINDOW_S
-        trimmer.POSITION_S uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
+        archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
+        log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S log_jetstream.IDLE_S
+        log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S log_jetstream.SILENCE_S objects_nats.ASK_TIMEOUT_S
+        peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
+        uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S execs.HANGUP_GRACE_NS
-        node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS
-        local.DEATH_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS node_agent.decide.KILL_AGAIN_NS
-        node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S node_agent.service.DRAIN_S
-        node_agent.service.END_AGAIN_S pool.QUIET_NS state.UNWANTED_GRACE_MS supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S
-        supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S
-        zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
+        node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
+        ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS local.DEATH_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
+        node_agent.decide.KILL_AGAIN_NS node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
+        node_agent.service.DRAIN_S node_agent.service.END_AGAIN_S pool.QUIET_NS state.UNWANTED_GRACE_MS supervisor.SHUTDOWN_GRACE_NS
+        supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S supervisors.STATUS_TIMEOUT_S
+        supervisors.STOP_TIMEOUT_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a pause before something is tried or looked at again; nobody waits for its end": """
-        api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S limited.TURN_S
-        access.DRAIN_S admission.GONE_S admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
-        audit.service.RETRY_S call.LAST_WORDS_S cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S
-        common.service.TICK_S disk_watch.EVERY_S dispatch.STARTING_S gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S
-        http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S limited.RETRY_S limited.SILENT_NS log_jetstream.CREATE_AGAIN_S
-        log_jetstream.GAP_PAUSE_S log_jetstream.UNSUBSCRIBE_S node_agent.decide.ASK_EVERY_NS node_agent.decide.CHECK_AGAIN_NS
-        notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S peers.BURST_PAUSE_S peers.LOOK_MAX_S peers.ROSTER_EVERY_NS
-        placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S relay.RETRY_MAX_S
-        relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS state.ASK_AFTER_NS
-        state.ASK_JITTER_NS trimmer.AGAIN_S""",
+        api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S limited.TURN_S access.DRAIN_S admission.GONE_S
+        admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S audit.service.RETRY_S call.LAST_WORDS_S
+        cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S common.service.TICK_S disk_watch.EVERY_S dispatch.STARTING_S
+        gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S limited.RETRY_S limited.SILENT_NS
+        log_jetstream.CREATE_AGAIN_S log_jetstream.GAP_PAUSE_S log_jetstream.UNSUBSCRIBE_S node_agent.decide.ASK_EVERY_NS
+        node_agent.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S peers.BURST_PAUSE_S
+        peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
+        relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
+        state.ASK_AFTER_NS state.ASK_JITTER_NS trimmer.AGAIN_S""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: whoever waits can end it, and MUSTER_AWAY_S is theirs to choose": """
-        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S audit.commands.CONNECT_S checks.ANSWER_S checks.OFFSET_MAX_S
-        cli.models.LOOK_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S gateway.ANSWER_S gateway.CONNECT_S gateway.KEEPALIVE_IDLE_S
-        log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S stdin_forwarding.PAUSE_FIRST_S stdin_forwarding.PAUSE_MAX_S stopping.PAUSE_S
-        stopping.TRIED_S support.ASK_S support.DOCTOR_S top.EVERY_S uploading.SEND_S verify.CATCH_UP_POLL_S verify.CATCH_UP_S
-        waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S waiting_note.NOTICE_S""",
+        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S audit.commands.CONNECT_S checks.ANSWER_S
+        checks.OFFSET_MAX_S cli.models.LOOK_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S gateway.ANSWER_S gateway.CONNECT_S
+        gateway.KEEPALIVE_IDLE_S log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S stdin_forwarding.PAUSE_FIRST_S
+        stdin_forwarding.PAUSE_MAX_S stopping.PAUSE_S stopping.TRIED_S support.ASK_S support.DOCTOR_S top.EVERY_S uploading.SEND_S
+        verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S waiting_note.NOTICE_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """
         commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S compose.server.FAREWELL_S keeper.ANSWER_S
         keeper.ASK_EVERY_S keeper.RELOAD_PAUSE_S launcher.KEEPER_STOP_S launcher.LOG_S launcher.READY_ASK_S launcher.READY_POLL_S
-        launcher.SCHEDULER_STOP_S living.POLL_S local_gpus.SURVEY_S nats_config.TLS_S processes.BACKOFF_FIRST_S
-        processes.BACKOFF_MAX_S processes.SETTLED_S servers.POLL_S servers.READY_S servers.STOP_S""",
+        launcher.SCHEDULER_STOP_S living.POLL_S local_gpus.SURVEY_S nats_config.TLS_S processes.BACKOFF_FIRST_S processes.BACKOFF_MAX_S
+        processes.SETTLED_S servers.POLL_S servers.READY_S servers.STOP_S""",
 }
 
 

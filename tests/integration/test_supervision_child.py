@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import signal
 import sys
 import time
@@ -112,6 +113,11 @@ def test_it_dies_with_whoever_started_it(way: str, tmp_path: Path) -> None:
         time.sleep(0.01)
     os.close(read)
     os.close(write)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="no guard was built for this machine")
+def test_there_is_a_guard_that_may_be_executed() -> None:
+    assert child.HAS_GUARD, f"{child.GUARD}: run `make guard`"
 
 
 def test_the_guard_does_nothing_for_another_parent_than_the_one_it_was_told() -> None:

@@ -17,7 +17,7 @@ from services.node_agent.supervision import control_client, pool, processes, zyg
 # What a job can see of what it was given. The shell's own number and the attempt's names differ from job to job.
 GIVEN = """
 env | grep -v -e ^MUSTER_ -e ^_= | sort; pwd; umask; ls /proc/self/fd; ulimit -a; nice
-grep -e '^Sig[BIC]' -e ^Shd -e ^Cpus_allowed_list -e ^Uid -e ^Groups /proc/self/status
+grep -e '^Sig[^Q]' -e ^Shd -e ^Cpus_allowed_list -e ^Uid -e ^Groups /proc/self/status
 cat /proc/self/oom_score_adj /proc/self/cgroup; wc -c
 """
 TO_ITSELF = "cd /; umask 0; export LEAKED=1; ulimit -n 20; renice -n 5 $$; trap '' TERM INT; exec 9>/dev/null; echo something; exit 3"

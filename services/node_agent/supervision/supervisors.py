@@ -314,8 +314,8 @@ class Supervisors:
             self._deliver(job, record)
 
     def _begin(self, job: _Job) -> None:
-        identity = records.read_identity(job.job_dir)
-        if not job.started and identity is not None:
+        identity = None if job.started else records.read_identity(job.job_dir)
+        if identity is not None:
             job.started, job.order = True, b""
             self._on_event(job.key, "started", identity)
 
