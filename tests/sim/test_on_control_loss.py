@@ -62,7 +62,7 @@ def test_no_silence_of_a_node_ends_or_moves_what_goes_on(seed: int) -> None:
     """Cut off for longer than any lease, and its agent away beside that."""
     world = lived(seed, Blow(SOON_S, faults.CUT, "n2", 20.0), Blow(SOON_S + 3.0, faults.AGENT_DEAD, "agent-n2", 12.0))
     assert reasons(world) == ["silent"]
-    ends = [fact.reason for fact in recorded(world) if isinstance(fact, f.JobFinished)]
+    ends = [fact.reason for fact in recorded(world) if isinstance(fact, f.JobFinished) and "-" not in fact.job_id]  # no replica: it may not
     assert given_up(world) == [] and "lease_expired" not in ends
 
 
