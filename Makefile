@@ -59,6 +59,7 @@ bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
 guard: ## build the program that becomes a job (after a change of guard.c; x86-64)
 	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
 	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(GUARD).x86_64 $(GUARD).c
+	cd $(dir $(GUARD)) && sha256sum guard.c guard.x86_64 > guard.sha256
 
 docs: $(STAMP) ## write the generated pages of docs/
 	@$(BIN)/python -m libs.docs

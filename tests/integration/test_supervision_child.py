@@ -6,6 +6,7 @@ import platform
 import signal
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ order = {"argv": ["sleep", "60"], "env": {"PATH": "/usr/bin:/bin"}, "workdir": "
 print(child.start_child(order).pid, flush=True)
 time.sleep(60)
 """
+
+
+def test_the_guard_that_is_kept_was_built_of_the_source_beside_it() -> None:
+    """`make guard` builds it and writes both down: whoever changes one of them alone is told here."""
+    folder = Path(child.__file__).parent
+    written = {name: digest for digest, name in map(str.split, (folder / "guard.sha256").read_text().splitlines())}
+    assert written == {name: sha256((folder / name).read_bytes()).hexdigest() for name in ("guard.c", "guard.x86_64")}
 
 
 @pytest.fixture(params=["guard", "fork"])
