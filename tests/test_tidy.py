@@ -32,9 +32,18 @@ PURE: Final = (
     ),
     *(f"libs/common/{stem}_facts.py" for stem in ("identity", "limit", "membership", "model", "secret")),
     *(f"libs/common/{stem}_fold.py" for stem in ("job", "key", "membership", "model", "node", "secret")),
-    *(f"libs/common/{stem}.py" for stem in ("job_life", "gpu_life", "node_life", "model_view", "subjects", "messages", "rate_messages")),
+    *(
+        f"libs/common/{stem}.py"
+        for stem in ("arrivals", "mig", "job_life", "gpu_life", "node_life", "model_view", "subjects", "messages", "rate_messages")
+    ),
     *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "what_if", "orders", "leases", "queue", "roster", "renewals")),
-    *("services/scheduler/models.py", "services/scheduler/placement/*.py", "services/scheduler/policies/*.py", "services/quota/rates.py"),
+    *(
+        "services/scheduler/models.py",
+        "services/scheduler/blockers.py",
+        "services/scheduler/placement/**/*.py",
+        "services/scheduler/policies/*.py",
+        "services/quota/rates.py",
+    ),
     *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment", "trim")),
     *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment", "gossip", "serving")),
 )

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common import job_life, node_life
+from libs.common.arrivals import Arrivals
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, ModelSpec, NodeId, TenantId, Timing, attempt_key
 from libs.common.tenant import Tenant as Tenant
 
@@ -272,6 +273,9 @@ class Cluster(msgspec.Struct):
     keys_seq: int = 0
     # The port of the last placement that was given one: the next is looked for after it, so that none is given out again at once.
     port_last: int = 0
+    # The node of its last member: where a round goes on.
+    placed_last: NodeId = NodeId("")
+    arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
     ended: dict[JobId, int] = {}
     uncharged: dict[str, Charge] = {}
     models: dict[str, Model] = {}

@@ -6,8 +6,8 @@ members, so that the order in which two nodes speak does not matter.
 
 from collections.abc import Collection
 
+from libs.common import arrivals, job_life, ledger, model_fold
 from libs.common import facts as f
-from libs.common import job_life, ledger, model_fold
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, known_to_agent, tenant_of
 from libs.common.model import JobId, Member, NodeId, attempt_key
@@ -54,6 +54,7 @@ def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
         return NOTHING
     job.state = job_life.QUEUED
     job.queued_ns = stamp.at_ns
+    arrivals.note(cluster.arrivals, job.spec)
     return Change((fact.job_id,))
 
 
@@ -64,6 +65,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     job.state = job_life.PLACED
     job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
     cluster.port_last = fact.port or cluster.port_last
+    cluster.placed_last = fact.members[-1].node_id
     job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus, m.incarnation) for m in fact.members}
     tenant_of(cluster, job.tenant).waiting -= 1
     for member in job.members.values():

@@ -20,15 +20,15 @@ def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
     """
     for wish in gpus:
         view = cluster.gpus.get(wish.uuid)
-        if view is None or not 0 < wish.share <= WHOLE_GPU - view.held or not can_stand_beside(view, wish):
+        if view is None or not 0 < wish.share <= WHOLE_GPU:
+            return False
+        if view.holds and (wish.share > WHOLE_GPU - view.held or not can_stand_beside(view, wish)):
             return False
     return len({wish.uuid for wish in gpus}) == len(gpus)
 
 
 def can_stand_beside(view: GpuView, wish: GpuHold) -> bool:
-    """Whether all that is on the device is kept apart as the wish is, and no MIG instance has a slice of it."""
-    if not view.holds:
-        return True
+    """Whether all that is on a device in use is kept apart as the wish is, and no MIG instance has a slice of it."""
     if not view.parts:
         return not wish.isolation
     return all(part.isolation == wish.isolation and not part.mig_slices & wish.mig_slices for part in view.parts.values())

@@ -10,15 +10,16 @@ from libs.common.model import WHOLE_GPU
 
 
 class Profile(NamedTuple):
-    """`slices` of memory, from each of `starts` on. `single`: one card has one such instance at most (the media engines)."""
+    """`slices` of memory, from each of `starts` on."""
 
     slices: int
     starts: tuple[int, ...]
-    single: bool = False
 
 
 Profiles = dict[str, Profile]
 
+# The end of a profile's name of which one card has one instance at most: it has the media engines.
+SINGLE: Final = "+me"
 _EVERY: Final = (0, 1, 2, 3, 4, 5, 6)
 
 
@@ -26,7 +27,7 @@ def _card(one: str, one_double: str, two: str, three: str, four: str, seven: str
     """The usual card, by the memory of its profiles."""
     return {
         f"1g.{one}": Profile(1, _EVERY),
-        f"1g.{one}+me": Profile(1, _EVERY, single=True),
+        f"1g.{one}{SINGLE}": Profile(1, _EVERY),
         f"1g.{one_double}": Profile(2, (0, 2, 4, 6)),
         f"2g.{two}": Profile(2, (0, 2, 4)),
         f"3g.{three}": Profile(4, (0, 4)),
@@ -60,10 +61,6 @@ def masks(card: str, name: str) -> tuple[int, ...]:
     """Every place that the card has for an instance, as sets of slices, lowest start first; none for a profile it does not have."""
     profile = CARDS.get(card, {}).get(name)
     return tuple(((1 << profile.slices) - 1) << start for start in profile.starts) if profile is not None else ()
-
-
-def is_single(card: str, name: str) -> bool:
-    return CARDS[card][name].single
 
 
 def share(card: str, name: str) -> int:

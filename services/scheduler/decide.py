@@ -16,8 +16,9 @@ from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobReque
 from libs.common.model import Member, NodeId
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
-from services.scheduler.placement.choose import NOTHING, Choice, choose, possible
+from services.scheduler.placement.choose import NOTHING, Choice, choose_for, possible
 from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.wish import wish_of
 from services.scheduler.queue import Shape
 from services.scheduler.renewals import is_empty
 from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt
@@ -213,7 +214,7 @@ def enqueue(state: State) -> Sequence[AnyFact]:
     if job is None:
         return NONE
     queued = JobQueued(job_id=job.job_id)
-    if job.spec.reject_if_impossible and not possible(state.capacity, job.spec):
+    if job.spec.reject_if_impossible and not possible(state.capacity, wish_of(job.spec)):
         reason = f"impossible: {job.spec.nodes} nodes with {job.spec.gpus} GPUs each are not in this cluster"
         return (queued, JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.REJECTED, reason=reason))
     return (queued,)
@@ -230,8 +231,10 @@ def place(state: State) -> Sequence[AnyFact]:
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue
-        choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
+        choice = choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant))
         if choice is not NOTHING:
+            if passes_limit(state, shape, choice):
+                continue
             return (placement(state, job, choice),)
         break
     state.nothing_fits = versions
@@ -240,13 +243,21 @@ def place(state: State) -> Sequence[AnyFact]:
 
 def stands_aside(state: State, shape: Shape, job: Job) -> bool:
     """Whether a job lets others pass: it can never fit this cluster as it is, or its tenant holds or has used all that it may."""
-    return over_limit(state, shape) or not possible(state.capacity, job.spec)
+    return over_limit(state, shape) or not possible(state.capacity, shape.wish)
 
 
 def over_limit(state: State, shape: Shape) -> bool:
     """Whether the tenant's budget is used up, or this placement would pass its GPUs in use."""
     tenant = state.cluster.tenants.get(shape.tenant)
-    return tenant is not None and (tenant.exhausted or 0 < tenant.max_gpu_share < tenant.held_share + shape.total_share)
+    return tenant is not None and (tenant.exhausted or 0 < tenant.max_gpu_share < tenant.held_share + shape.wish.total_share)
+
+
+def passes_limit(state: State, shape: Shape, choice: Choice) -> bool:
+    """As `over_limit`, where only the choice says how much of a device is meant."""
+    tenant = state.cluster.tenants.get(shape.tenant)
+    if shape.wish.share or tenant is None or not tenant.max_gpu_share:
+        return False
+    return tenant.max_gpu_share < tenant.held_share + sum(hold.share for _, holds in choice for hold in holds)
 
 
 def placement(state: State, job: Job, choice: Choice) -> JobPlaced:

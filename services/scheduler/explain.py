@@ -4,19 +4,18 @@ would start the job.
 Pure: it asks the same questions as `decide.place`, of any state, so that it answers for the past as well as for now.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-from libs.common import gpu_life, job_life
-from libs.common.cluster import Cluster, Job, Node, Tenant, is_leaving, is_ready, node_gpus, silent_nodes
+from libs.common import job_life
+from libs.common.cluster import Cluster, Job, Tenant, is_ready, silent_nodes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
-from services.scheduler.decide import over_limit, stands_aside
+from services.scheduler.blockers import Blocker, blocker, node_blockers
+from services.scheduler.decide import over_limit, passes_limit, stands_aside
 from services.scheduler.placement.choose import NOTHING, choose, possible
-from services.scheduler.placement.circles import circle_of, circle_on
+from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.wish import wish_of
 from services.scheduler.queue import shape_of
 from services.scheduler.state import State
-
-Blocker = dict[str, Any]
 
 
 def explain(state: State, job_id: JobId) -> dict[str, Any]:
@@ -43,36 +42,42 @@ def _silent(state: State, job: Job, nodes: list[NodeId]) -> dict[str, Any]:
     """It asked to go on without a lease, so nobody but its node or an operator can say whether it lives."""
     text = f"{_not_waiting(job)}; {job_life.silence(nodes)}"
     remedy = f"wait for {nodes[0]}, or, when nothing of it is running any more: muster node dead {nodes[0]}"
-    return _answer(state, job.job_id, job.state, text, [_blocker("node silent", len(nodes), ", ".join(nodes))], remedy)
+    return _answer(state, job.job_id, job.state, text, [blocker("node silent", len(nodes), ", ".join(nodes))], remedy)
 
 
 def why_queued(state: State, job: Job) -> dict[str, Any]:
     """The proof for a job that waits, or would."""
-    blockers = list(_node_blockers(state.cluster, job))
+    blockers = list(node_blockers(state, job))
     shape = shape_of(job)
     tenant = state.cluster.tenants.get(job.tenant) or Tenant(job.tenant)
     if tenant.exhausted:
         budget = f"{tenant.gpu_hours} GPU hours" + (" for this month" if tenant.monthly else "")
         limit = f"tenant {job.tenant} has used up its budget of {budget}"
-        blocker = _blocker("tenant budget", 1, limit)
+        spent = blocker("tenant budget", 1, limit)
         renewed = "wait for the next month (UTC), or " if tenant.monthly else ""
         remedy = f"{renewed}an administrator raises it (muster tenant set); what runs goes on"
-        return _answer(state, job.job_id, job.state, f"{limit}: nothing more of it starts", [blocker, *blockers], remedy)
+        return _answer(state, job.job_id, job.state, f"{limit}: nothing more of it starts", [spent, *blockers], remedy)
     if over_limit(state, shape):
-        limit = f"tenant {job.tenant} holds {_gpus(tenant.held_share)} of at most {_gpus(tenant.max_gpu_share)} GPUs"
-        text = f"{limit}, and this job asks for {_gpus(shape.total_share)} more"
-        return _answer(
-            state, job.job_id, job.state, text, [_blocker("tenant limit", 1, limit), *blockers], "wait for the tenant's jobs to end"
-        )
-    if not possible(state.capacity, job.spec):
+        return _at_limit(state, job, tenant, shape.wish.total_share, blockers)
+    if not possible(state.capacity, shape.wish):
         text = f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}"
         return _answer(state, job.job_id, job.state, text, blockers, _cheapest(state, job))
-    if choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant)) is not NOTHING:
+    choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
+    if passes_limit(state, shape, choice):
+        return _at_limit(state, job, tenant, sum(hold.share for _, holds in choice for hold in holds), blockers)
+    if choice is not NOTHING:
         return _behind(state, job, blockers)
     ahead = _ahead(state, job)
     first = f"; {ahead[0]} is before it in the queue" if ahead else ""
     text = f"it needs {_wish(job)}, and not enough is free now{first}"
     return _answer(state, job.job_id, job.state, text, [*_queue(ahead), *blockers], "wait for running jobs to end, or cancel some")
+
+
+def _at_limit(state: State, job: Job, tenant: Tenant, asked: int, blockers: list[Blocker]) -> dict[str, Any]:
+    limit = f"tenant {job.tenant} holds {_gpus(tenant.held_share)} of at most {_gpus(tenant.max_gpu_share)} GPUs"
+    text = f"{limit}, and this job asks for {_gpus(asked)} more"
+    found = [blocker("tenant limit", 1, limit), *blockers]
+    return _answer(state, job.job_id, job.state, text, found, "wait for the tenant's jobs to end")
 
 
 def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:
@@ -92,48 +97,24 @@ def _ahead(state: State, job: Job) -> list[JobId]:
 
 
 def _queue(ahead: list[JobId]) -> list[Blocker]:
-    return [_blocker("queue order", len(ahead), f"{ahead[0]} has a higher priority or came first")] if ahead else []
-
-
-def _node_blockers(cluster: Cluster, job: Job) -> Iterator[Blocker]:
-    """The nodes that cannot take a member now, counted by what rules them out."""
-    counts: dict[str, list[str]] = {}
-    for node in cluster.nodes.values():
-        what = _node_blocker(cluster, node, job)
-        if what:
-            counts.setdefault(what, []).append(node.node_id)
-    for what, nodes in counts.items():
-        yield _blocker(what, len(nodes), ", ".join(sorted(nodes)[:8]) + (" ..." if len(nodes) > 8 else ""))
-
-
-def _node_blocker(cluster: Cluster, node: Node, job: Job) -> str:
-    spec = job.spec
-    if not node.usable:
-        return f"node {node.state}"
-    if is_leaving(cluster, node.node_id):
-        return "node is to be removed"
-    views = [view for view in node_gpus(cluster, node) if view.present]
-    if len(views) < spec.gpus:
-        return f"has fewer than {spec.gpus} GPUs"
-    healthy = [view for view in views if view.health in gpu_life.USABLE]
-    if len(healthy) < spec.gpus:
-        return "devices not healthy"
-    free = [view for view in healthy if WHOLE_GPU - view.held >= spec.gpu_share]
-    if len(free) < spec.gpus:
-        return "devices in use"
-    circle = circle_of(cluster, job.tenant)
-    if sum(1 for view in free if view.held == 0 or circle_on(cluster, view) == circle) < spec.gpus:
-        return "devices with another tenant's jobs"
-    return ""
+    return [blocker("queue order", len(ahead), f"{ahead[0]} has a higher priority or came first")] if ahead else []
 
 
 def _cheapest(state: State, job: Job) -> str:
     """The smallest change of the job or the cluster that would make it possible."""
-    enough = [size for size in state.capacity.sizes.values() if size >= job.spec.gpus]
-    missing = job.spec.nodes - len(enough)
-    largest = max(state.capacity.sizes.values(), default=0)
-    more = f"add {missing} node{'s' if missing > 1 else ''} with at least {job.spec.gpus} GPUs"
-    return f"{more}, or ask for {len(enough)} nodes" if largest >= job.spec.gpus else f"ask for at most {largest} GPUs a node, or {more}"
+    wish = wish_of(job.spec)
+    serving = sum(1 for place in state.capacity.places if place is not None and place.could_serve(wish))
+    large = sum(1 for size in state.capacity.sizes.values() if size >= wish.gpus)
+    if serving >= wish.nodes:
+        return f"{serving} nodes serve it, but not {wish.nodes} that are together as it asks: ask for less of that"
+    missing = wish.nodes - serving
+    kind = f"with at least {wish.gpus} GPUs" if serving == large else "of the kind that it asks for"
+    more = f"add {missing} node{'s' if missing > 1 else ''} {kind}"
+    if serving:
+        return f"{more}, or ask for {serving} nodes"
+    if large:
+        return f"{more}, or ask for what the blockers name as missing"
+    return f"ask for at most {max(state.capacity.sizes.values(), default=0)} GPUs a node, or {more}"
 
 
 def _largest(state: State) -> str:
@@ -156,10 +137,6 @@ def _not_waiting(job: Job) -> str:
 
 def _gpus(share: int) -> str:
     return f"{share / WHOLE_GPU:g}"
-
-
-def _blocker(what: str, count: int, detail: str) -> Blocker:
-    return {"what": what, "count": count, "detail": detail}
 
 
 def _answer(state: State, job_id: str, job_state: str, text: str, blockers: list[Blocker], remedy: str | None) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from zlib import crc32
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
-from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, TenantSet
+from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, TenantSet
 from libs.common.model import JobId, NodeId
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.circles import circle_of
 from services.scheduler.queue import Queue
 
 ENQUEUE: Final = "enqueue"
@@ -82,8 +83,7 @@ class State:
                 self.queue.version += 1  # its tenant's jobs let others pass from now on, or no more
             if isinstance(fact, TenantSet):
                 self.queue.version += 1  # a higher limit may let a job start
-                for node_id in list(self.capacity.shared):
-                    self.capacity.refresh(self.cluster, node_id)  # or its word on sharing open a device
+                self.capacity.reopen(self.cluster)  # or its word on sharing open a device
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log; their sequence is not known yet."""
@@ -91,7 +91,10 @@ class State:
         for fact in facts:
             change = fold.apply(self.cluster, fact, stamp)
             assert change is not NOTHING, f"the scheduler decided what its own fold ignores: {fact}"
-            self._look_at(change)
+            if isinstance(fact, JobPlaced):
+                self._follow(fact)
+            else:
+                self._look_at(change)
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
         """An own commit came back: only the position moves."""
@@ -149,12 +152,20 @@ class State:
                 return port
         return 0
 
+    def _follow(self, placed: JobPlaced) -> None:
+        """Own placements change nothing of a node but what is free there."""
+        job = self.cluster.jobs[placed.job_id]
+        self.capacity.follow(placed.members, self.queue.wish(job), circle_of(self.cluster, job.tenant))
+        self.capacity.learn(self.cluster)
+        self._reclassify(job.job_id)
+
     def _look_at(self, change: Change) -> None:
         for node_id in change.nodes:
             self.capacity.refresh(self.cluster, node_id)
             self._note_state(node_id)
             self._note_address(node_id)
             self._note_leaving(node_id)
+        self.capacity.learn(self.cluster)
         for job_id in change.jobs:
             self._reclassify(job_id)
         self.restless.update(dict.fromkeys(change.models))

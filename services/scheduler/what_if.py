@@ -10,7 +10,7 @@ import msgspec
 from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.model import GpuHold, JobId, JobSpec, TenantId
-from services.scheduler.decide import stands_aside
+from services.scheduler.decide import passes_limit, stands_aside
 from services.scheduler.explain import why_queued
 from services.scheduler.placement.choose import NOTHING, Choice, choose
 from services.scheduler.placement.circles import circle_of
@@ -48,7 +48,8 @@ def _choice(state: State, job: Job) -> Choice:
     for key, job_id, shape in state.queue.heads():
         if key < state.order(job) and not stands_aside(state, shape, state.cluster.jobs[job_id]):
             return NOTHING
-    return choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
+    choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
+    return NOTHING if passes_limit(state, shape_of(job), choice) else choice
 
 
 def _refusal(state: State, name: TenantId) -> str:

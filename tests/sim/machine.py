@@ -12,7 +12,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from libs.common import mig
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
+from services.node_agent import supervision_protocol as protocol
 from services.node_agent.observations import Exit, Probe
 from services.node_agent.peers import Kept
 from tests.sim.clock import SimClock
@@ -26,6 +28,10 @@ DIES_IN_S: Final = 0.02
 PROBE_S: Final = 0.002
 SLEEP_MAX_S: Final = 1.0
 GPU_MEMORY: Final = 80 << 30
+CARD: Final = "H100 80GB"
+# What a machine has of CPUs for each device, and which socket each pair of devices is at.
+CPUS_MILLI: Final = 1_500
+SOCKETS: Final = (0, 1)
 
 
 class Behaviour(msgspec.Struct, frozen=True):
@@ -254,5 +260,22 @@ class Machine:
             self.agent.exited(supervised.ref, end)
 
 
+def identity_of(machine: Machine) -> protocol.Machine:
+    """What its agent says of it; neighbours by name are in one rack."""
+    return protocol.Machine(
+        node_id=machine.node_id,
+        address=machine.node_id,
+        boot_id=machine.boot_id,
+        cpus_milli=CPUS_MILLI * len(machine.gpus),
+        memory_bytes=len(machine.gpus) << 30,
+        rack=f"r{int(machine.node_id[1:]) // 2}",
+        spine="x",
+        sockets=SOCKETS,
+    )
+
+
 def _gpu(node_id: str, index: int) -> Gpu:
-    return Gpu(GpuId(f"gpu-{node_id}-{index}"), index, "simulated", "Simulated H100", GPU_MEMORY)
+    """Pairs behind a switch and at a NUMA node, and a card that can be cut."""
+    uuid = GpuId(f"gpu-{node_id}-{index}")
+    pair = {"numa": index // 2, "switch": f"s{index // 2}", "links": "all"}
+    return Gpu(uuid, index, "simulated", "Simulated H100", GPU_MEMORY, (9, 0), mig_profiles=tuple(mig.CARDS[CARD]), **pair)  # type: ignore[arg-type]

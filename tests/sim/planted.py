@@ -27,7 +27,7 @@ from services.node_agent import observations as o
 from services.node_agent.service import Agent
 from services.scheduler import decide, renewals
 from services.scheduler.leases import Leases
-from services.scheduler.placement import capacity, circles
+from services.scheduler.placement import capacity, choose, circles, place, ranking
 from services.scheduler.renewals import Renewals
 from services.scheduler.service import Scheduler
 from tests.sim.log import SimStream
@@ -59,6 +59,17 @@ def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
     """A part of a device is free for whoever comes, whatever tenant has the rest."""
     patch.setattr(capacity, "circle_on", lambda cluster, view: circles.SHARING)
     patch.setattr(decide, "circle_of", lambda cluster, tenant: circles.SHARING)
+
+
+def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Whoever cuts a card takes its last slice, where no card lets an instance begin."""
+    patch.setattr(place, "_slices", lambda place, index, part, profile: 1 << 7)
+
+
+def the_host_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A node serves whatever CPUs it has left."""
+    for asker in (ranking, choose):
+        patch.setattr(asker, "host_serves", lambda place, wish: True)
 
 
 def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:

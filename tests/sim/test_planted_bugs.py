@@ -33,6 +33,8 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.what_goes_on_is_requeued_like_the_others: 30,
     planted.tenants_share_devices_unasked: 10,
     planted.a_node_is_removed_with_what_lives_there: 50,
+    planted.a_mig_instance_begins_anywhere: 5,
+    planted.the_host_is_not_counted: 10,
 }
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common import facts as f
-from libs.common.model import CONTINUE, JobId, JobSpec, TenantId
+from libs.common.model import CONTINUE, WHOLE_GPU, JobId, JobSpec, TenantId
 from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 
@@ -21,6 +21,17 @@ SUBMIT_WITHIN_S: Final = 14.0
 LONG_S: Final = 30.0
 GOES_ON: Final = 0.2
 SHARES: Final = (25, 30, 50, 60)
+STRATEGIES: Final = ("first_fit", "best_fit", "worst_fit", "round_robin", "least_loaded", "topology")
+# Ways to say which part of a device is meant; the last two are instances.
+PARTS: Final[tuple[dict[str, object], ...]] = (
+    {},
+    {},
+    {"isolation": "mps"},
+    {"isolation": "time_slice"},
+    {"gpu_share": WHOLE_GPU, "gpu_memory_bytes": 30 << 30},
+    {"gpu_share": WHOLE_GPU, "mig_profile": "1g.10gb"},
+    {"gpu_share": WHOLE_GPU, "mig_profile": "3g.40gb"},
+)
 # So often an administrator lets a tenant share devices.
 SHARING_PART: Final = 0.4
 
@@ -54,6 +65,7 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         job_id = JobId(f"job-{number}")
         tenant = TenantId(dice.choice(("red", "blue", "default")))
         spec = _spec(dice, shape)
+        spec = _placed_somewhere(random.Random(f"placement {seed} {number}"), spec)
         if going_on.random() < GOES_ON:
             spec = msgspec.structs.replace(spec, on_control_loss=CONTINUE)
         acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant, user="u"),)))
@@ -98,6 +110,24 @@ def _spec(dice: random.Random, shape: Shape) -> JobSpec:
         retries=dice.choice((0, 0, 1, 2)),
         requeue=dice.random() < 0.8,
     )
+
+
+def _placed_somewhere(dice: random.Random, spec: JobSpec) -> JobSpec:
+    """Some say where they run and what of the host they need; of what was a fraction, some say it in memory, or as a MIG instance."""
+    words: dict[str, object] = {}
+    if dice.random() < 0.3:
+        words |= {"cpus_milli": dice.choice((500, 1_000, 3_000)), "memory_bytes": dice.choice((0, 1 << 30))}
+    if spec.gpu_share < WHOLE_GPU:
+        words |= dice.choice(PARTS)
+    if dice.random() < 0.3:
+        words |= {"placement": dice.choice(STRATEGIES)}
+    if dice.random() < 0.2:
+        words |= {"allow_cross_numa": False, "rack": dice.choice(("preferred", "none"))}
+    if dice.random() < 0.3:
+        words |= {"labels": {"app": dice.choice("ab")}}
+    if dice.random() < 0.1:
+        words |= {"anti_affinity": {"app": dice.choice("ab")}}
+    return msgspec.structs.replace(spec, **words)
 
 
 def _behaviour(dice: random.Random) -> Behaviour:

@@ -26,7 +26,6 @@ from services.audit.trim import Policy
 from services.audit.trimmer import Trimmer
 from services.node_agent.peers import among
 from services.node_agent.service import Agent
-from services.node_agent.supervision_protocol import Machine
 from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
@@ -40,6 +39,7 @@ from tests.sim.log import SimStream
 from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
 from tests.sim.machine import Machine as SimMachine
+from tests.sim.machine import identity_of
 from tests.sim.peers import peers_of
 from tests.sim.result import Found, Result, result_of
 from tests.sim.slot import SimLeadership, Slot, cause
@@ -135,7 +135,7 @@ class World:
         machine = self.machines[slot.host]
         slot.clock = machine.clock
         jobs, memory = SimSupervisors(machine, slot.process), SimMemory(machine, slot.process)
-        identity = Machine(node_id=machine.node_id, address=machine.node_id, boot_id=machine.boot_id)
+        identity = identity_of(machine)
         log, bus, peers = slot.open_log(), slot.open_bus(), peers_of(machine, self.network, slot.process)
         driver, outputs = SimDriver(machine), MemoryOutputs()
         slot.service = Agent(identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers)

@@ -1,17 +1,29 @@
-"""What is free, by node, indexed so that the best fit is found without a search.
+"""What is free, node by node, and the rankings over it that make a decision a look-up.
 
-Pure. Derived from the cluster's ledger and never compared: `refresh` looks at one node again after a fact touched it.
-Only usable nodes and healthy, present devices count. A set of nodes is an integer, one bit each in the order of their first
-registration: its lowest bit is the same for every reader of the log, whatever way the set came to be.
+Pure. Derived from the cluster's ledger and never compared: `refresh` looks at one node again after a fact touched it, and tells every
+ranking, which looks at it when it is next asked. Only usable nodes and healthy, present devices count. Places among nodes
+are in the order of their first registration: the same for every reader of the log, whatever way the state came to be.
 """
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from libs.common import gpu_life
-from libs.common.cluster import Cluster, GpuView, Node, is_leaving, node_gpus
-from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, NodeId
+from libs.common import arrivals, gpu_life, mig
+from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
+from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, JobId, Member, NodeId
 from services.scheduler.placement.circles import circle_on
+from services.scheduler.placement.fill import Fills
+from services.scheduler.placement.gang import Neighbours
+from services.scheduler.placement.hardware import Hardware, key_of
+from services.scheduler.placement.place import UNKNOWN, Part, Place
+from services.scheduler.placement.ranking import Ranking
+from services.scheduler.placement.scene import Scene
+from services.scheduler.placement.strategies import DEFAULT, STRATEGIES
+from services.scheduler.placement.wish import Wish
+
+# Rankings beyond this are forgotten, those that were made first before others.
+RANKINGS_MAX: Final = 256
+WISHES_MAX: Final = 16_384
 
 
 def bits(nodes: int) -> Iterator[int]:
@@ -22,66 +34,209 @@ def bits(nodes: int) -> Iterator[int]:
         nodes ^= lowest
 
 
-class Part(NamedTuple):
-    """What is free of a partly held device, in hundredths, and to whom it is open (`circles.py`)."""
-
-    free: int
-    circle: str
+def sum_of(sets: dict[int, int], least: int) -> int:
+    """All that is filed under this or more."""
+    found = 0
+    for key, nodes in sets.items():
+        if key >= least:
+            found |= nodes
+    return found
 
 
 class Capacity:
-    """`by_free[n]` are the nodes with n wholly free devices, as bits; `nodes` and `index` say which node a bit is; `shared` are
-    the partly held devices, by node.
+    """`nodes` and `index` say which node a bit is; `places` are the usable ones; `sizes` how many devices each has.
 
     `version` grows with every change that could let a waiting job start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, strategy: str = DEFAULT) -> None:
+        self.strategy: Final = strategy
         self.nodes: Final[list[NodeId]] = []
         self.index: Final[dict[NodeId, int]] = {}
-        self.by_free: Final[list[int]] = [0] * (GPUS_PER_NODE_MAX + 1)
-        self.whole: Final[dict[NodeId, list[GpuId]]] = {}
-        self.shared: Final[dict[NodeId, dict[GpuId, Part]]] = {}
+        self.places: Final[list[Place | None]] = []
         self.sizes: Final[dict[NodeId, int]] = {}
+        self.near: Final = Neighbours({}, {}, {}, {})
         self.version = 0
-        # Answers of `choose.possible` as long as no node's size changes, by (nodes, gpus).
-        self.possible: Final[dict[tuple[int, int], bool]] = {}
+        # Answers of `choose.possible` as long as no node is built otherwise.
+        self.possible: Final[dict[Wish, bool]] = {}
+        self.placed_last = -1
+        self._hardware: Final[dict[object, Hardware]] = {}
+        self._ranked: Final[dict[Wish, Wish]] = {}
+        self._rankings: Final[dict[tuple[Wish, str], Ranking]] = {}
+        # The nodes by what the device with the most free has, and by how many are wholly free.
+        self._widest: Final[dict[int, int]] = {}
+        self._idle: Final[dict[int, int]] = {}
+        self._scene = Scene()
+        self._learnt: dict[str, int] = {}
+        self._known = self._learnt
+        self._models: dict[str, int] = {}
+        self._scene_is_old = False
 
     def refresh(self, cluster: Cluster, node_id: NodeId) -> None:
         """Look at one node again. Nodes come here in the order of their first registration, as the cluster holds them."""
         if node_id not in self.index:
             self.index[node_id] = len(self.nodes)
             self.nodes.append(node_id)
-        self._forget(node_id)
-        node = cluster.nodes[node_id]
+            self.places.append(None)
+        index, node = self.index[node_id], cluster.nodes[node_id]
         self.version += 1
-        size = len(_placeable(cluster, node)) if node.usable and not is_leaving(cluster, node_id) else -1
-        if size != self.sizes.get(node_id, -1):
-            self.possible.clear()
-        self.sizes.pop(node_id, None)
-        if size >= 0:
-            self.sizes[node_id] = size
-            self._index(cluster, node)
+        if not node.usable or is_leaving(cluster, node_id):
+            self._remove(index)
+            return
+        views = _placeable(cluster, node)
+        place = self.places[index]
+        if place is None or not _is_built_as(place, views, node):
+            self._remove(index)
+            place = self._build(index, node, views, cluster.jobs)
+        _mirror(cluster, place)
+        self._changed(place)
 
-    def _forget(self, node_id: NodeId) -> None:
-        old = self.whole.pop(node_id, None)
-        if old is not None:
-            self.by_free[len(old)] ^= 1 << self.index[node_id]
-        self.shared.pop(node_id, None)
+    def follow(self, members: Sequence[Member], wish: Wish, circle: str) -> None:
+        """A placement that this process decided: as `refresh` of its nodes, without reading them again."""
+        for member in members:
+            index = self.index[member.node_id]
+            place = self.places[index]
+            assert place is not None, "a placement goes to usable nodes"
+            for hold in member.gpus:
+                place.give(hold, circle)
+            place.give_host(wish)
+            self._changed(place)
+        self.version += 1
 
-    def _index(self, cluster: Cluster, node: Node) -> None:
-        free, shared = [], {}
-        for view in _placeable(cluster, node):
-            held = view.held
-            if held == 0:
-                free.append(view.gpu.uuid)
-            elif held < WHOLE_GPU:
-                shared[view.gpu.uuid] = Part(WHOLE_GPU - held, circle_on(cluster, view))
-        self.whole[node.node_id] = free
-        self.by_free[len(free)] |= 1 << self.index[node.node_id]
-        if shared:
-            self.shared[node.node_id] = shared
+    def learn(self, cluster: Cluster) -> None:
+        """Follow what the cluster has learnt of its jobs, and where the last one went."""
+        if cluster.arrivals.learnt is not self._learnt:
+            self._learnt, self._scene_is_old = cluster.arrivals.learnt, True
+        self.placed_last = self.index.get(cluster.placed_last, -1)
+
+    def reopen(self, cluster: Cluster) -> None:
+        """Look again at every node that shares a device: whose jobs may share one has changed."""
+        for place in self.places:
+            if place is not None and place.parts:
+                self.refresh(cluster, place.node_id)
+
+    def ranking(self, wish: Wish, circle: str) -> Ranking:
+        """The nodes that serve this wish now. A circle matters only to parts of devices."""
+        if self._scene_is_old:
+            self._look_around()
+        ranked = self._ranked.get(wish)
+        if ranked is None:
+            if len(self._ranked) >= WISHES_MAX:
+                self._ranked.clear()
+            ranked = self._ranked[wish] = wish.ranked
+        key = (ranked, "" if wish.whole or not wish.gpus else circle)
+        found = self._rankings.get(key)
+        if found is None:
+            found = self._rankings[key] = Ranking(ranked, key[1], STRATEGIES[self.strategy_of(wish)], self._scene)
+            found.changed = (1 << len(self.nodes)) - 1
+            if len(self._rankings) > RANKINGS_MAX:
+                del self._rankings[next(iter(self._rankings))]
+        self._bring_up(found)
+        return found
+
+    def strategy_of(self, wish: Wish) -> str:
+        """The job's own word, where there is such a strategy."""
+        return wish.strategy if wish.strategy in STRATEGIES else self.strategy
+
+    def _bring_up(self, ranking: Ranking) -> None:
+        """Look again at the nodes that changed, but not at those that have too little free: of them only what is not true any more."""
+        wish = ranking.wish
+        whole = wish.whole and wish.gpus > 0
+        enough = sum_of(self._idle, wish.gpus) if whole else sum_of(self._widest, wish.share if wish.gpus else 0)
+        changed, ranking.changed = ranking.changed, 0
+        ranking.look_at(self.places, bits(changed & (enough | ranking.members)))
+
+    def _changed(self, place: Place) -> None:
+        """Note a change of the node for everyone who asks next, and file it by what it has free."""
+        bit = 1 << place.index
+        for ranking in self._rankings.values():
+            ranking.changed |= bit
+        for sets, before, now in ((self._widest, place.filed[0], place.widest), (self._idle, place.filed[1], place.whole.bit_count())):
+            sets[before] = sets.get(before, 0) & ~bit
+            sets[now] = sets.get(now, 0) | bit
+        place.filed = (place.widest, place.whole.bit_count())
+
+    def _look_around(self) -> None:
+        """Another mix, or other cards: what remainders are worth is found anew."""
+        self._scene_is_old = False
+        models: dict[str, int] = {}
+        for place in self.places:
+            for view in place.views if place is not None else ():
+                models[view.gpu.model] = models.get(view.gpu.model, 0) + WHOLE_GPU
+        if models == self._models and self._known is self._learnt:
+            return
+        self._models, self._known = models, self._learnt
+        mix = arrivals.learnt_of(self._learnt)
+        self._scene = Scene(Fills(mix, models, self._scene.fills) if mix else None)
+        self._rankings.clear()
+
+    def _build(self, index: int, node: Node, views: list[GpuView], jobs: dict[JobId, Job]) -> Place:
+        gpus = [view.gpu for view in views]
+        build = key_of(gpus, node.sockets)
+        hardware = self._hardware.get(build)
+        if hardware is None:
+            hardware = self._hardware[build] = Hardware(gpus, node.sockets)
+        place = self.places[index] = Place(index, node, views, hardware, jobs)
+        self.sizes[node.node_id] = len(views)
+        self._built(place, 1 << index)
+        return place
+
+    def _remove(self, index: int) -> None:
+        place = self.places[index]
+        if place is not None:
+            self.places[index] = None
+            for sets in (self._widest, self._idle):
+                for key in sets:
+                    sets[key] &= ~(1 << index)
+            for ranking in self._rankings.values():
+                ranking.changed |= 1 << index
+            del self.sizes[place.node_id]
+            self._built(place, 0)
+
+    def _built(self, place: Place, bit: int) -> None:
+        """A node is there, or not any more."""
+        self.possible.clear()
+        self._scene_is_old = True
+        gone = ~(1 << place.index)
+        for sets, name in ((self.near.rack, place.rack), (self.near.spine, place.spine)):
+            if name:
+                sets[name] = sets.get(name, 0) & gone | bit
+        self.near.rack_of[place.index] = place.rack
+        for vendor, model in place.hardware.models:
+            name = f"{vendor} {model}"
+            self.near.model[name] = self.near.model.get(name, 0) & gone | bit
 
 
 def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:
     return [view for view in node_gpus(cluster, node) if view.present and view.health in gpu_life.USABLE][:GPUS_PER_NODE_MAX]
+
+
+def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
+    """Whether nothing but what is held of it has changed."""
+    same = len(views) == len(place.views) and all(now.gpu is then for now, then in zip(views, place.gpus, strict=True))
+    return same and place.incarnation == node.incarnation
+
+
+def _mirror(cluster: Cluster, place: Place) -> None:
+    """Read the ledger of the node."""
+    place.whole, place.parts = 0, {}
+    for index, view in enumerate(place.views):
+        held = view.held if view.holds else 0
+        if not held:
+            place.whole |= 1 << index
+        elif held < WHOLE_GPU:
+            place.parts[index] = _part(cluster, view, WHOLE_GPU - held)
+    place.widen()
+    node = place.node
+    held_cpus = sum([cpus for cpus, _ in node.held.values()])
+    held_memory = sum([memory for _, memory in node.held.values()])
+    place.cpus_free = node.cpus_milli - held_cpus if node.cpus_milli else UNKNOWN
+    place.memory_free = node.memory_bytes - held_memory if node.memory_bytes else UNKNOWN
+
+
+def _part(cluster: Cluster, view: GpuView, free: int) -> Part:
+    slices, single, isolation = 0, False, ""
+    for hold in view.parts.values():
+        slices, isolation = slices | hold.mig_slices, hold.isolation
+        single = single or hold.mig_profile.endswith(mig.SINGLE)
+    return Part(free, circle_on(cluster, view), isolation, slices, single)

@@ -15,6 +15,7 @@ from tests.sim.checkers.every_job_ends import EveryJobEnds
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
 from tests.sim.checkers.lost_only_after_a_lease import LostOnlyAfterALease
+from tests.sim.checkers.mig_placements_legal import MigPlacementsLegal
 from tests.sim.checkers.models_keep_their_replicas import ModelsKeepTheirReplicas
 from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
@@ -22,6 +23,7 @@ from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
+from tests.sim.checkers.shares_never_exceed_a_device import SharesNeverExceedADevice
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
 from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
@@ -35,6 +37,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     GangWholeOrNotAtAll,
     GpuNeverShared,
     LostOnlyAfterALease,
+    MigPlacementsLegal,
     ModelsKeepTheirReplicas,
     NoAcknowledgedFactLost,
     NoDecisionIgnored,
@@ -42,6 +45,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     QuotaNeverExceeded,
     RemovedOnlyWhenEmpty,
     ReplayEqualsLive,
+    SharesNeverExceedADevice,
     StartedOnlyWhenPlaced,
     TenantsNeverShareAGpu,
     TimeLimitNeverEarly,

@@ -1,9 +1,12 @@
 """A placement names as many different nodes as the job asks for, each with the devices and the share that it asks for."""
 
+from libs.common import mig
 from libs.common.change import Stamp
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown
+from libs.common.model import WHOLE_GPU, JobSpec
 from tests.sim.checkers.checker import Checker
+from tests.sim.machine import CARD, GPU_MEMORY
 
 
 class GangWholeOrNotAtAll(Checker):
@@ -13,6 +16,14 @@ class GangWholeOrNotAtAll(Checker):
         spec = cluster.jobs[fact.job_id].spec
         nodes = {member.node_id for member in fact.members}
         whole = len(fact.members) == len(nodes) == spec.nodes
-        equal = all(len(member.gpus) == spec.gpus and all(hold.share == spec.gpu_share for hold in member.gpus) for member in fact.members)
+        share = share_of(spec)
+        equal = all(len(member.gpus) == spec.gpus and all(hold.share == share for hold in member.gpus) for member in fact.members)
         if not (whole and equal):
             self.fail(f"{fact.job_id} asks for {spec.nodes} x {spec.gpus} x {spec.gpu_share} and was given {fact.members}")
+
+
+def share_of(spec: JobSpec) -> int:
+    """Of each device, in hundredths: all are of one card here."""
+    if spec.mig_profile:
+        return mig.share(CARD, spec.mig_profile)
+    return -(-WHOLE_GPU * spec.gpu_memory_bytes // GPU_MEMORY) if spec.gpu_memory_bytes else spec.gpu_share

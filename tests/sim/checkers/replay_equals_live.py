@@ -75,8 +75,7 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
     return {
         "buckets": state.bucket_of,
         "waiting": {job_id: shape for job_id, (_, shape) in state.queue.waiting.items()},
-        "whole": {node_id: sorted(gpus) for node_id, gpus in capacity.whole.items()},
-        "shared": capacity.shared,
+        "free": {p.node_id: (p.whole, p.parts, p.cpus_free, p.memory_free) for p in capacity.places if p is not None},
         "sizes": capacity.sizes,
         "returning": state.returning,
         "dead": state.dead,

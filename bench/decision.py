@@ -1,0 +1,111 @@
+"""One decision of the scheduler, timed as `placement_*.py` print it: a state in its own term, and what it is told.
+
+A decision is the rule `place` and all that follows of it in this process: the order of the queue, which node and which devices, the fold
+of the fact and every index over it, and the fact as bytes. The collector is frozen when the cluster stands, as after a replay.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bench.cluster import quantile, say
+from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.change import Stamp
+from libs.common.cluster import Cluster
+from libs.common.facts import AnyFact, JobPlaced
+from libs.common.model import Gpu, GpuId, NodeId
+from services.scheduler.decide import place
+from services.scheduler.state import State
+
+EPOCH: Final = 1
+US: Final = 1_000
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def machine(number: int, gpus: int = 8, racks: int = 16, spines: int = 128) -> f.NodeRegistered:
+    """A node like a DGX: pairs behind a switch, two sockets, all linked; so many nodes in a rack, and under a spine."""
+    name = f"n{number}"
+    devices = tuple(
+        Gpu(GpuId(f"{name}-{i}"), i, "nvidia", "H100", 80 << 30, (9, 0), numa=i * 2 // gpus, switch=f"s{i // 2}", links="all")
+        for i in range(gpus)
+    )
+    return f.NodeRegistered(
+        node_id=NodeId(name),
+        incarnation=1,
+        address=f"10.0.{number >> 8}.{number & 255}",
+        gpus=devices,
+        cpus_milli=112_000,
+        memory_bytes=2 << 40,
+        rack=f"r{number // racks}",
+        spine=f"x{number // spines}",
+        sockets=(0, 1),
+    )
+
+
+class Took(NamedTuple):
+    """Nanoseconds: by the clock, and of this thread's CPU. On a machine that others use too only the second is the program's own."""
+
+    wall: int
+    cpu: int
+
+
+class Told:
+    """A scheduler's state that hears facts from elsewhere, as the log would bring them."""
+
+    def __init__(self, nodes: Sequence[f.NodeRegistered]) -> None:
+        cluster = Cluster()
+        self.seq = EPOCH
+        fold.apply(cluster, f.TermBegan(instance="bench"), Stamp(EPOCH, 0, EPOCH, subjects.SCHEDULER_KIND, ""))
+        for node in nodes:
+            fold.apply(cluster, node, self._stamp(node))
+        self.state = State(cluster)
+        self.state.begin(EPOCH, 0)
+
+    def say(self, fact: AnyFact) -> None:
+        change = fold.apply(self.state.cluster, fact, self._stamp(fact))
+        self.state._look_at(change)
+
+    def end(self, job: JobPlaced) -> None:
+        """The job ends on all its nodes and is closed."""
+        name, nodes = job.job_id, [member.node_id for member in job.members]
+        for node in nodes:
+            self.say(f.JobStarted(job_id=name, attempt=1, node_id=node))
+        for node in nodes:
+            self.say(f.JobFinished(job_id=name, attempt=1, node_id=node, exit_code=0))
+            self.say(f.JobReleased(job_id=name, attempt=1, node_id=node))
+        self.say(f.JobClosed(job_id=name, attempt=1, outcome="completed", exit_code=0))
+
+    def _stamp(self, fact: AnyFact) -> Stamp:
+        self.seq += 1
+        kind = subjects.WRITER_OF[type(fact)]
+        writer = str(getattr(fact, "node_id", "")) if kind == subjects.NODE_KIND else ""
+        return Stamp(self.seq, self.seq, EPOCH, kind, writer)
+
+    def decide(self) -> tuple[JobPlaced | None, Took]:
+        """What is placed next, and what it took."""
+        began, used = time.perf_counter_ns(), time.thread_time_ns()
+        facts = place(self.state)
+        if facts:
+            self.state.apply_own(facts, self.seq)
+            _encode(facts[0])
+        took = Took(time.perf_counter_ns() - began, time.thread_time_ns() - used)
+        return (facts[0] if facts and isinstance(facts[0], JobPlaced) else None), took
+
+
+def timed(rounds: int, step: Callable[[], Took]) -> list[Took]:
+    """As many decisions as asked for."""
+    gc.collect()
+    gc.freeze()
+    return [step() for _ in range(rounds)]
+
+
+def tell(name: str, times: list[Took], **setting: object) -> float:
+    """Print p50, p99, p99.9 and the longest, by the clock and by CPU; gives the first."""
+    for kind, found in (("", [each.wall / US for each in times]), ("cpu_", [each.cpu / US for each in times])):
+        for label, part in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)):
+            say(f"{name}{kind}{label}_us", quantile(found, part), "us", len(found), **setting)
+    return quantile([each.wall / US for each in times], 0.5)

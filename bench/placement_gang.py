@@ -1,0 +1,65 @@
+"""How long a decision takes that places a gang of 64 GPUs, 8 nodes of 8, by their topology, on 10,240 GPUs that are partly in use.
+
+A quarter of the nodes serves no gang, most others are held by gangs; after each decision another gang ends, so that racks and spines fill
+and empty. What a decision is: `decision.py`.
+"""
+
+import random
+from collections import deque
+from typing import Final
+
+from bench.cluster import QUICK
+from bench.decision import Told, Took, machine, tell, timed
+from libs.common import facts as f
+from libs.common.model import JobId, JobSpec
+
+DECISIONS: Final = 2_000 if QUICK else 200_000
+NODES: Final = 1_280
+GANG_NODES: Final = 8
+# Of all nodes so many have one device in use, and serve no gang.
+BROKEN: Final = 0.25
+
+
+class Steady:
+    """Two thirds of the whole nodes are held by gangs."""
+
+    def __init__(self) -> None:
+        dice = random.Random(1)
+        self.told = Told([machine(number) for number in range(NODES)])
+        self.gangs: deque[f.JobPlaced] = deque()
+        self.dice = dice
+        self.number = 0
+        for number in sorted(dice.sample(range(NODES), int(BROKEN * NODES))):
+            self._submit(JobSpec(command=("true",), placement="first_fit", node_list=(machine(number).node_id,)))
+            placed, _ = self.told.decide()
+            assert placed is not None
+        for _ in range(int(NODES * (1 - BROKEN) * 2 / 3) // GANG_NODES):
+            self._place()
+
+    def _submit(self, spec: JobSpec) -> None:
+        job_id = JobId(f"j{self.number}")
+        self.number += 1
+        for fact in (f.JobSubmitted(job_id=job_id, spec=spec), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+            self.told.say(fact)
+
+    def _place(self) -> Took:
+        self._submit(JobSpec(command=("true",), nodes=GANG_NODES, gpus=8, placement="topology"))
+        placed, took = self.told.decide()
+        assert placed is not None and len(placed.members) == GANG_NODES
+        self.gangs.append(placed)
+        return took
+
+    def step(self) -> Took:
+        took = self._place()
+        self.gangs.rotate(self.dice.randrange(len(self.gangs)))
+        self.told.end(self.gangs.popleft())
+        return took
+
+
+def main() -> None:
+    steady = Steady()
+    tell("", timed(DECISIONS, steady.step), gpus=NODES * 8, nodes=NODES, gang=f"{GANG_NODES} x 8", strategy="topology")
+
+
+if __name__ == "__main__":
+    main()

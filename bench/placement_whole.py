@@ -1,0 +1,74 @@
+"""How long a decision takes that places whole GPUs: 10,240 GPUs with 100,000 jobs waiting, and a tenth of that; the cost must hardly grow.
+
+Steady state: the cluster is full, a random running job ends, and what fits in its place is decided, for at least 200,000 decisions. What a
+decision is: `decision.py`. The facts that others write (the job's end, the next submission) are folded between the decisions, untimed.
+"""
+
+import random
+from typing import Final
+
+from bench.cluster import QUICK, say
+from bench.decision import Told, Took, machine, tell, timed
+from libs.common import facts as f
+from libs.common.model import JobId, JobSpec, TenantId
+
+DECISIONS: Final = 10_000 if QUICK else 200_000
+SIZES: Final = ((10_240, 20_000 if QUICK else 100_000), (1_024, 10_000))
+GPUS: Final = (1, 1, 1, 2, 4, 8)
+TENANTS: Final = ("red", "blue", "green", "default")
+
+
+class Steady:
+    """A full cluster and its queue."""
+
+    def __init__(self, gpus: int, waiting: int) -> None:
+        self.dice = random.Random(1)
+        self.told = Told([machine(number) for number in range(gpus // 8)])
+        self.running: list[f.JobPlaced] = []
+        self.number = 0
+        for _ in range(waiting):
+            self.submit()
+        while self.place():
+            self.submit()
+
+    def submit(self) -> None:
+        job_id = JobId(f"j{self.number}")
+        self.number += 1
+        spec = JobSpec(command=("true",), gpus=self.dice.choice(GPUS))
+        tenant = TenantId(self.dice.choice(TENANTS))
+        for fact in (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+            self.told.say(fact)
+
+    def place(self) -> Took | None:
+        """What a decision took that placed a job; None when none fits."""
+        placed, took = self.told.decide()
+        if placed is None:
+            return None
+        self.running.append(placed)
+        return took
+
+    def end_one(self) -> None:
+        """A random job ends, and is closed."""
+        where = self.dice.randrange(len(self.running))
+        self.running[where], self.running[-1] = self.running[-1], self.running[where]
+        self.told.end(self.running.pop())
+
+    def step(self) -> Took:
+        """The next decision that places a job; jobs end until there is room for it."""
+        while (took := self.place()) is None:
+            self.end_one()
+        self.submit()
+        return took
+
+
+def main() -> None:
+    medians = []
+    for gpus, waiting in SIZES:
+        steady = Steady(gpus, waiting)
+        times = timed(DECISIONS, steady.step)
+        medians.append(tell("" if gpus == SIZES[0][0] else "small_", times, gpus=gpus, nodes=gpus // 8, waiting=waiting))
+    say("growth", medians[0] / medians[1], "ratio", DECISIONS, of="p50 at 10,240 GPUs to p50 at 1,024")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The nodes of a gang: as near to each other as there are enough, in one rack, else under one spine, else in as few racks as can be.
+
+Pure. Whole or not at all, and of one model of device unless the job takes any mixture. Ranks follow the topology: neighbours in a rack are
+neighbours in rank. A node that does not know its rack is in none: it never serves a gang that must keep together.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from services.scheduler.placement.ranking import Ranking
+from services.scheduler.placement.wish import Wish
+
+NOBODY: Final[list[int]] = []
+
+
+class Neighbours(NamedTuple):
+    """The nodes of each rack, spine and model, as bits; in the order in which they were first seen. And the rack of each node."""
+
+    rack: dict[str, int]
+    spine: dict[str, int]
+    model: dict[str, int]
+    rack_of: dict[int, str]
+
+
+def members(ranking: Ranking, wish: Wish, near: Neighbours) -> list[int]:
+    """`wish.nodes` nodes in rank order; NOBODY when there are not so many that may be together."""
+    kinds = [kind for kind in _kinds(ranking.members, wish, near) if kind.bit_count() >= wish.nodes]
+    for kind in sorted(kinds, key=_size):
+        for group in _groups(kind, wish, near):
+            return _in_ranks(_best(ranking, group, wish.nodes, near), near)
+    return NOBODY
+
+
+def could_be(serving: int, wish: Wish, near: Neighbours) -> bool:
+    """Whether enough of these nodes may be together."""
+    kinds = _kinds(serving, wish, near)
+    return any(kind.bit_count() >= wish.nodes and next(_groups(kind, wish, near), 0) for kind in kinds)
+
+
+def _kinds(serving: int, wish: Wish, near: Neighbours) -> list[int]:
+    """The nodes by model."""
+    return [serving] if wish.mixed or not wish.gpus or len(near.model) < 2 else [serving & bits for bits in near.model.values()]
+
+
+def _groups(serving: int, wish: Wish, near: Neighbours) -> Iterator[int]:
+    """The narrowest neighbourhoods that hold enough, the tightest first."""
+    for level, sets in (("rack", near.rack), ("spine", near.spine)):
+        if level not in wish.ignored and wish.nodes > 1:
+            enough = [group for bits in sets.values() if (group := serving & bits).bit_count() >= wish.nodes]
+            if enough:
+                yield min(enough, key=_size)
+        if level in wish.required and wish.nodes > 1:
+            return
+    yield serving
+
+
+def _size(bits: int) -> tuple[int, int]:
+    return bits.bit_count(), bits & -bits
+
+
+def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[int]:
+    """From as few racks as can be: the fullest first, the rest from the smallest that serves."""
+    if "rack" in ranking.wish.ignored:
+        return _top(ranking, group, count)
+    chosen: list[int] = []
+    while left := count - len(chosen):
+        racks = [here for bits in near.rack.values() if (here := group & bits)]
+        alone = group & ~sum(racks)
+        racks += [1 << index for index in _bits(alone)] if not racks else []
+        enough = [rack for rack in racks if rack.bit_count() >= left]
+        rack = min(enough, key=_size) if enough else max(racks, key=lambda bits: (bits.bit_count(), -(bits & -bits)))
+        chosen += _top(ranking, rack, min(left, rack.bit_count()))
+        group &= ~rack
+    return chosen
+
+
+def _top(ranking: Ranking, group: int, count: int) -> list[int]:
+    """The best of these nodes by the strategy's score."""
+    chosen: list[int] = []
+    for level in sorted(ranking.levels, reverse=True):
+        for index in _bits(ranking.levels[level] & group):
+            chosen.append(index)
+            if len(chosen) == count:
+                return chosen
+    return chosen
+
+
+def _in_ranks(chosen: list[int], near: Neighbours) -> list[int]:
+    """By registration, but those of one rack behind its first."""
+    racks: dict[str, list[int]] = {}
+    for index in sorted(chosen):
+        racks.setdefault(near.rack_of[index], []).append(index)
+    return [index for rack in racks.values() for index in rack]
+
+
+def _bits(nodes: int) -> Iterator[int]:
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest

@@ -1,0 +1,230 @@
+"""One node as placement sees it: what is free of its devices and of its host. A mirror of the ledger, made by `capacity.py` alone.
+
+Pure. `takes` gives the ways in which a node could serve one member of a job; which node and which way is best is a strategy's to say.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from libs.common import mig
+from libs.common.cluster import GpuView, Job, Node
+from libs.common.model import GPUS_PER_NODE_MAX, MIG, WHOLE_GPU, GpuHold, JobId, NodeId
+from services.scheduler.placement.hardware import NONE, Hardware
+from services.scheduler.placement.wish import Wish
+
+# Of the host, where the node does not say what it has: nobody who asks is served.
+UNKNOWN: Final = -1
+WHOLES: Final = tuple((WHOLE_GPU,) * count for count in range(GPUS_PER_NODE_MAX + 1))
+
+
+class Part(NamedTuple):
+    """A partly held device: what is free of it, to whom it is open (`circles.py`), and how its parts are kept apart."""
+
+    free: int
+    circle: str
+    isolation: str = ""
+    slices: int = 0
+    single: bool = False
+
+
+class Needs(NamedTuple):
+    """What each device would have to give a wish, in hundredths, and which ones serve, as bits."""
+
+    parts: tuple[int, ...]
+    mask: int
+
+
+class Take(NamedTuple):
+    """Devices by index, what is taken of each, what each had free before, and the levels that they cross (`hardware.Picked`)."""
+
+    devices: tuple[int, ...] = ()
+    share: int = 0
+    lefts: tuple[int, ...] = ()
+    crossed: int = 0
+    slices: tuple[int, ...] = ()
+
+    @property
+    def left(self) -> int:
+        """What the device with the most of it has free."""
+        return max(self.lefts, default=0)
+
+
+class Place:
+    """`whole` are the wholly free devices, as bits; `parts` the partly held ones. `version` grows with every look at the node."""
+
+    def __init__(self, index: int, node: Node, views: list[GpuView], hardware: Hardware, jobs: dict[JobId, Job]) -> None:
+        self.index: Final = index
+        self.node_id: Final[NodeId] = node.node_id
+        self.node: Final = node
+        self.incarnation: Final = node.incarnation
+        self.rack: Final = node.rack
+        self.spine: Final = node.spine
+        self.jobs: Final = jobs
+        self.views: Final = views
+        self.gpus: Final = tuple(view.gpu for view in views)
+        self.hardware: Final = hardware
+        self.whole = 0
+        self.parts: dict[int, Part] = {}
+        # What is free of the devices that have something free, least first; and of the one with the most.
+        self.lefts: tuple[int, ...] = ()
+        self.widest = 0
+        # Under what of these two `capacity.py` has filed it.
+        self.filed = (0, 0)
+        # What a strategy has worked out of the node as it is.
+        self.noted: tuple[object, tuple[int, ...], int, float] | None = None
+        self.cpus_free = UNKNOWN
+        self.memory_free = UNKNOWN
+        self.holds: Final = tuple(GpuHold(gpu.uuid) for gpu in self.gpus)
+        self.at: Final = {gpu.uuid: index for index, gpu in enumerate(self.gpus)}
+
+    def needs(self, wish: Wish) -> Needs:
+        parts = tuple(wish.need(gpu) for gpu in self.gpus)
+        return Needs(parts, sum(1 << index for index, need in enumerate(parts) if need))
+
+    def admits(self, wish: Wish) -> bool:
+        """What the job says of the node itself, and of the jobs on it."""
+        if wish.node_list and self.node_id not in wish.node_list:
+            return False
+        if any(self.node.labels.get(name) != value for name, value in wish.labels):
+            return False
+        jobs = (self.jobs[job_id].spec.labels for job_id in self.node.members) if wish.apart else ()
+        return not any(labels.get(name) == value for labels in jobs for name, value in wish.apart)
+
+    def could_serve(self, wish: Wish) -> bool:
+        """Whether it could, with nothing running on it."""
+        if wish.cpus_milli > self.node.cpus_milli or wish.memory_bytes > self.node.memory_bytes:
+            return False
+        if not self.admits(msgspec.structs.replace(wish, apart=())):
+            return False
+        kinds = _alike(self, wish, self.needs(wish).mask)
+        return not wish.gpus or any(self.hardware.pick(kind, wish.gpus, wish) is not NONE for kind in kinds)
+
+    def give(self, hold: GpuHold, circle: str) -> None:
+        """Follow a promise that was recorded."""
+        device = self.at[hold.uuid]
+        self.whole &= ~(1 << device)
+        before = self.parts.pop(device, None)
+        left = (before.free if before is not None else WHOLE_GPU) - hold.share
+        if left > 0:
+            slices = (before.slices if before is not None else 0) | hold.mig_slices
+            single = (before is not None and before.single) or hold.mig_profile.endswith(mig.SINGLE)
+            self.parts[device] = Part(left, circle, hold.isolation, slices, single)
+
+        self.widen()
+
+    def widen(self) -> None:
+        """What follows of `whole` and `parts`, after they changed."""
+        open_parts = sorted([part.free for part in self.parts.values()]) if self.parts else []
+        self.lefts = (*open_parts, *WHOLES[self.whole.bit_count()])
+        self.widest = self.lefts[-1] if self.lefts else 0
+
+    def give_host(self, wish: Wish) -> None:
+        if self.cpus_free != UNKNOWN:
+            self.cpus_free -= wish.cpus_milli
+        if self.memory_free != UNKNOWN:
+            self.memory_free -= wish.memory_bytes
+
+    def taken(self, take: Take, wish: Wish) -> tuple[GpuHold, ...]:
+        """The devices of a take as the fact says them."""
+        if take.share == WHOLE_GPU and not wish.isolation:
+            return tuple([self.holds[device] for device in take.devices])
+        uuids = [self.gpus[device].uuid for device in take.devices]
+        if not take.slices:
+            return tuple(GpuHold(uuid, take.share, wish.isolation) for uuid in uuids)
+        return tuple(GpuHold(u, take.share, MIG, wish.mig_profile, at) for u, at in zip(uuids, take.slices, strict=True))
+
+
+def host_serves(place: Place, wish: Wish) -> bool:
+    """Whether the host has the CPUs and the memory free."""
+    return (not wish.cpus_milli or wish.cpus_milli <= place.cpus_free) and (not wish.memory_bytes or wish.memory_bytes <= place.memory_free)
+
+
+def takes(place: Place, wish: Wish, circle: str, needs: Needs) -> Iterator[Take]:
+    """Every way worth a strategy's look: of devices that differ in nothing that matters, the first."""
+    if wish.gpus == 0:
+        yield Take()
+    elif wish.mig_profile:
+        yield from _instances(place, wish, circle, needs)
+    elif wish.whole:
+        yield from _wholes(place, wish, needs)
+    else:
+        yield from _shares(place, wish, circle, needs)
+
+
+def _wholes(place: Place, wish: Wish, needs: Needs) -> Iterator[Take]:
+    for free in _alike(place, wish, place.whole & needs.mask):
+        picked = place.hardware.pick(free, wish.gpus, wish)
+        if picked is not NONE:
+            yield Take(_devices(picked.mask), WHOLE_GPU, WHOLES[wish.gpus], picked.crossed)
+
+
+def _shares(place: Place, wish: Wish, circle: str, needs: Needs) -> Iterator[Take]:
+    """Of one device: each that differs in what it has free. Of several: as little opened as their topology allows."""
+    free = dict.fromkeys(_devices(place.whole & needs.mask), WHOLE_GPU)
+    free |= {
+        index: part.free for index, part in place.parts.items() if needs.parts[index] and _is_open(part, wish, circle, needs.parts[index])
+    }
+    if wish.gpus == 1:
+        first = {(left, needs.parts[index]): index for index, left in sorted(free.items(), reverse=True)}
+        for index in sorted(first.values()):
+            yield Take((index,), needs.parts[index], (free[index],))
+        return
+    for need in dict.fromkeys(needs.parts[index] for index in free):
+        for kinds in _alike(place, wish, sum(1 << index for index in free if needs.parts[index] == need)):
+            opened = kinds & ~place.whole if (kinds & ~place.whole).bit_count() >= wish.gpus else kinds
+            for group in (opened, kinds):
+                picked = place.hardware.pick(group, wish.gpus, wish)
+                if picked is not NONE:
+                    devices = _devices(picked.mask)
+                    yield Take(devices, need, tuple(free[device] for device in devices), picked.crossed)
+                    break
+
+
+def _is_open(part: Part, wish: Wish, circle: str, need: int) -> bool:
+    return part.free >= need and part.circle == circle and part.isolation == wish.isolation
+
+
+def _instances(place: Place, wish: Wish, circle: str, needs: Needs) -> Iterator[Take]:
+    """The first place for an instance on each device; cards that are cut already before whole ones."""
+    found: list[tuple[int, int, int]] = []
+    for index, need in enumerate(needs.parts):
+        part = Part(WHOLE_GPU, circle, MIG) if place.whole >> index & 1 else place.parts.get(index)
+        if need and part is not None and _is_open(part, wish, circle, need):
+            slices = _slices(place, index, part, wish.mig_profile)
+            if slices:
+                found.append((part.free, index, slices))
+    found.sort()
+    if wish.gpus == 1:
+        for free, index, slices in found:
+            yield Take((index,), needs.parts[index], (free,), 0, (slices,))
+    elif len(found) >= wish.gpus:
+        chosen = found[: wish.gpus]
+        need = needs.parts[chosen[0][1]]
+        if all(needs.parts[index] == need for _, index, _ in chosen):
+            lefts, devices, slices_of = zip(*chosen, strict=True)
+            yield Take(devices, need, lefts, 0, slices_of)
+
+
+def _slices(place: Place, index: int, part: Part, profile: str) -> int:
+    """The first legal place that is free; 0 when there is none."""
+    card = mig.card_of(place.views[index].gpu.mig_profiles)
+    if part.single and profile.endswith(mig.SINGLE):
+        return 0
+    return next((mask for mask in mig.masks(card, profile) if not mask & part.slices), 0)
+
+
+def _alike(place: Place, wish: Wish, free: int) -> list[int]:
+    """The free devices by model, unless the job takes any mixture."""
+    models = place.hardware.models
+    return [free] if wish.mixed or len(models) == 1 else [found for mask in models.values() if (found := free & mask)]
+
+
+def _devices(mask: int) -> tuple[int, ...]:
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""The nodes that could serve one wish now, best first. Only nodes that changed since it was last asked are looked at again.
+
+Pure, and derived: what it answers depends on the cluster alone, never on when it was asked. A set of nodes is an integer, one bit each in
+the order of their first registration, so that among equals the lowest bit is the choice.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from services.scheduler.placement.hardware import Hardware
+from services.scheduler.placement.place import Needs, Place, Take, host_serves, takes
+from services.scheduler.placement.scene import Scene
+from services.scheduler.placement.strategies import Score
+from services.scheduler.placement.wish import Wish
+
+# A level of the topology weighs more than any score.
+CROSSED_BITS: Final = 40
+# Answers about nodes of which no device is partly held.
+KEPT_MAX: Final = 10_000
+
+# How good a node is, and how it would serve.
+Ranked = tuple[int, Take]
+
+
+class Ranking:
+    """`levels` are the nodes by how good they are, as bits; `best` says how each of the `members` would serve; `changed` are to be looked
+    at again.
+    """
+
+    def __init__(self, wish: Wish, circle: str, score: Score, scene: Scene) -> None:
+        self.wish: Final = wish
+        self.circle: Final = circle
+        self.score: Final = score
+        self.scene: Final = scene
+        self.changed = 0
+        self.members = 0
+        self.levels: Final[dict[int, int]] = {}
+        self.best: Final[dict[int, Ranked]] = {}
+        # Whether all that matters of a node is what it is built of and what is free.
+        self._plain: Final = not (wish.labels or wish.node_list or wish.uuids or wish.apart)
+        # A node of which no device has so much free serves nobody.
+        self._least: Final = wish.share if wish.gpus else 0
+        self._needs: Final[dict[Hardware, Needs]] = {}
+        self._kept: Final[dict[tuple[Hardware, int, int, int], Ranked | None]] = {}
+
+    def look_at(self, places: list[Place | None], changed: Iterable[int]) -> None:
+        """These nodes have changed."""
+        for index in changed:
+            before = self.best.pop(index, None)
+            if before is not None:
+                self._drop(before[0], index)
+            place = places[index]
+            found = self._rank(place) if place is not None else None
+            if found is not None:
+                self.best[index] = found
+                self.members |= 1 << index
+                self.levels[found[0]] = self.levels.get(found[0], 0) | 1 << index
+
+    def in_order(self, after: int = -1) -> Iterator[int]:
+        """The nodes, best first; of equals those behind `after` before the others."""
+        if not self.levels:
+            return
+        yield from _from(self.levels[max(self.levels)], after)
+        for level in sorted(self.levels, reverse=True)[1:]:
+            yield from _from(self.levels[level], after)
+
+    def _drop(self, level: int, index: int) -> None:
+        self.members ^= 1 << index
+        left = self.levels[level] ^ 1 << index
+        if left:
+            self.levels[level] = left
+        else:
+            del self.levels[level]
+
+    def _rank(self, place: Place) -> Ranked | None:
+        """How the node would serve. Of nodes of one build that have as much free the answer is the same: it is kept."""
+        if place.widest < self._least:
+            return None
+        if not self._plain or place.parts:
+            return self._rank_anew(place)
+        key = (place.hardware, place.whole, place.cpus_free, place.memory_free)
+        if key in self._kept:
+            return self._kept[key]
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        found = self._kept[key] = self._rank_anew(place)
+        return found
+
+    def _rank_anew(self, place: Place) -> Ranked | None:
+        wish = self.wish
+        if not host_serves(place, wish):
+            return None
+        found: Ranked | None = None
+        for take in takes(place, wish, self.circle, self._needs_of(place)):
+            level = self.score(place, take, wish, self.scene) - (take.crossed << CROSSED_BITS)
+            if found is None or level > found[0]:
+                found = (level, take)
+        return found if found is not None and (self._plain or place.admits(wish)) else None
+
+    def _needs_of(self, place: Place) -> Needs:
+        """What each device would have to give; the same for all nodes of one build."""
+        if self.wish.uuids:
+            return place.needs(self.wish)
+        found = self._needs.get(place.hardware)
+        if found is None:
+            found = self._needs[place.hardware] = place.needs(self.wish)
+        return found
+
+
+def _from(nodes: int, after: int) -> Iterator[int]:
+    """The bits of a set, from one on and around."""
+    behind = nodes >> (after + 1) << (after + 1)
+    for part in (behind, nodes ^ behind):
+        while part:
+            lowest = part & -part
+            yield lowest.bit_length() - 1
+            part ^= lowest

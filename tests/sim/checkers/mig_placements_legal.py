@@ -1,0 +1,23 @@
+"""What runs on one device at one instant is kept apart in one way; MIG instances begin where the card lets them and share no slice."""
+
+from libs.common import mig
+from libs.common.model import MIG, GpuHold
+from tests.sim.checkers.checker import Checker
+from tests.sim.machine import CARD
+from tests.sim.truth import Running
+
+
+class MigPlacementsLegal(Checker):
+    def began(self, running: Running) -> None:
+        for uuid in (hold.uuid for hold in running.gpus):
+            there = [hold for each, _ in self.world.truth.by_gpu[uuid] for hold in each.gpus if hold.uuid == uuid]
+            if len({hold.isolation for hold in there}) > 1:
+                self.fail(f"{uuid} is shared in several ways: {', '.join(hold.isolation or 'not at all' for hold in there)}")
+            self._look_at([hold for hold in there if hold.isolation == MIG])
+
+    def _look_at(self, instances: list[GpuHold]) -> None:
+        used = 0
+        for hold in instances:
+            if hold.mig_slices not in mig.masks(CARD, hold.mig_profile) or used & hold.mig_slices:
+                self.fail(f"{hold.uuid}: {hold.mig_profile} may not begin at slices {hold.mig_slices:#010b} beside {used:#010b}")
+            used |= hold.mig_slices
