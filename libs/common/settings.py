@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     margin_ms: int = 1_500
     term_ms: int = 3_000
     stop_lease_ms: int = 600_000
+    placement: str = "fragmentation"
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     gateway_tls_host: str = ""
@@ -152,6 +153,7 @@ HELP = {
     "margin_ms": "first ClusterConfigured: added silence before a node is lost",
     "term_ms": "first ClusterConfigured: how long a scheduler's leadership write counts",
     "stop_lease_ms": "lease that a planned stop leaves behind",
+    "placement": "scheduler: how a node is chosen for who does not say: fragmentation, best_fit, first_fit, worst_fit, least_loaded ...",
     "gateway_host": "address that the gateway listens on",
     "gateway_port": "port that the gateway listens on",
     "gateway_tls_host": "address on which the gateway also listens with TLS, and where other machines join; empty: it does not",

@@ -6,15 +6,19 @@ from libs.common import log_jetstream
 from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
+from libs.common.errors import Refused
 from libs.common.kv_nats import KvLeadership, create_buckets
 from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
 from libs.common.settings import Settings
+from services.scheduler.placement.strategies import STRATEGIES
 from services.scheduler.service import Scheduler
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Make what the cluster needs (stream, buckets), then schedule."""
+    """Make what the cluster needs (stream, buckets), then schedule. Raises Refused for a strategy that there is not."""
+    if settings.placement not in STRATEGIES:
+        raise Refused(f"MUSTER_PLACEMENT={settings.placement!r} is not known: say {', '.join(STRATEGIES)}")
     client = await before(stop, log_jetstream.connect_as(settings, "scheduler"))
     await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
     await before(stop, create_buckets(client, settings))

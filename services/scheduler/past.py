@@ -27,6 +27,7 @@ from libs.common.model import JobId
 from libs.common.objects_nats import NatsObjects
 from libs.common.snapshot_store import SnapshotStore
 from services.scheduler.explain import explain
+from services.scheduler.placement.strategies import DEFAULT
 from services.scheduler.state import State
 
 DEADLINE_S: Final = 30.0
@@ -83,7 +84,7 @@ def _no_answer(job_id: JobId, at: int, text: str) -> bytes:
     return msgspec.json.encode({"job_id": job_id, "state": "unknown", "answer": text, "blockers": [], "remedy": None, "at": at})
 
 
-async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
+async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement: str = DEFAULT) -> State:
     """The state as of a past sequence, folded again from the last snapshot before it.
 
     Raises Unavailable when neither the log nor the archive gives what is needed.
@@ -93,18 +94,19 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int) -> State:
         async for batch in batches:
             for entry in batch:
                 if entry.seq > seq:
-                    return State(cluster)
+                    return State(cluster, placement=placement)
                 fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
             if not batch or cluster.seq >= seq:
-                return State(cluster)
-    return State(cluster)
+                return State(cluster, placement=placement)
+    return State(cluster, placement=placement)
 
 
 async def main(job_id: JobId, at: int) -> bytes:
     """The child's whole work."""
-    client = await log_jetstream.connect_as(read(), "scheduler")
+    settings = read()
+    client = await log_jetstream.connect_as(settings, "scheduler")
     try:
-        state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), at)
+        state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), at, settings.placement)
         return msgspec.json.encode(explain(state, job_id))
     finally:
         await client.close()

@@ -92,7 +92,7 @@ class Scheduler:
         self.settings = settings
         self.leadership = leadership
         self.store = store
-        self.state = State(Cluster())
+        self.state = State(Cluster(), placement=settings.placement)
         self.acked = Cluster()
         self.roster: Roster | None = None  # as of `acked`, made when it is asked for
         self.leases = Leases()
@@ -182,7 +182,7 @@ class Scheduler:
     async def _load(self) -> None:
         """Both folds, from the newest snapshot; the replay of the tail follows."""
         self.acked = await snapshot_store.begin(self.log, self.store)
-        self.state = self.shell.state = State(snapshot.copy(self.acked))
+        self.state = self.shell.state = State(snapshot.copy(self.acked), placement=self.settings.placement)
 
     async def _stand_by(self) -> None:
         """Wait while another scheduler answers. Silence for one term (or nobody listening at all) ends the wait."""

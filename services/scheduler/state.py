@@ -19,6 +19,7 @@ from libs.common.model import JobId, NodeId
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.strategies import DEFAULT
 from services.scheduler.queue import Queue
 
 ENQUEUE: Final = "enqueue"
@@ -43,12 +44,12 @@ class State:
     boot clock when it was last asked to decide; `deadlines` are on it.
     """
 
-    def __init__(self, cluster: Cluster, policy: str = "priority") -> None:
+    def __init__(self, cluster: Cluster, policy: str = "priority", placement: str = DEFAULT) -> None:
         self.cluster = cluster
         self.order = policies.POLICIES[policy]
         self.epoch = 0
         self.now_ns = 0
-        self.capacity = Capacity()
+        self.capacity = Capacity(placement)
         self.queue = Queue()
         # The jobs of each rule as a heap of (submission, job); `bucket_of` says which entries still hold.
         self.buckets: dict[str, list[tuple[int, JobId]]] = {name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE)}

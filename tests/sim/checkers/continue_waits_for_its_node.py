@@ -21,6 +21,7 @@ class ContinueWaitsForItsNode(Checker):
 
     def _check(self, cluster: Cluster, job: Job, member: MemberView) -> None:
         node = cluster.nodes[member.node_id]
-        nobody_said = member.accounted == node.incarnation or member.accounted <= node.severed
+        # Up to `gone` the agent of the same directory has said by beginning again without it, whatever replaced that one later.
+        nobody_said = member.accounted > node.gone and (member.accounted == node.incarnation or member.accounted <= node.severed)
         if member.state == LOST and nobody_said and node.dead < member.incarnation:
             self.fail(f"{job.job_id} attempt {job.attempt} is over while its node {node.node_id} is silent and may still run it")
