@@ -1,10 +1,11 @@
 """What a job may ask for, as people write it: the keys of a job file, and what each must be.
 
 The gateway checks meaning (ranges, what fits together); this table checks form, where the line is still known.
-`jobfile.py` reads these from YAML, `jobflags.py` from flags; both give the same JSON for POST /v1/jobs.
+`jobfile.py` reads these from YAML, `jobflags.py` from flags; both give the same JSON for POST /v1/jobs. `sbatch.py` and `kubernetes.py`
+read what people wrote for other systems.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from libs.common.model import LEVELS
 
@@ -24,6 +25,14 @@ class Field(NamedTuple):
 
     form: str
     wire: str
+
+
+class Written(NamedTuple):
+    """A job as the gateway takes it, where it was written (`job.yaml:12`), for faults found later, and what of it is not honoured."""
+
+    place: str
+    job: dict[str, Any]
+    warnings: tuple[str, ...] = ()
 
 
 FIELDS: Final[dict[str, Field]] = {

@@ -26,7 +26,7 @@ HERE: Final = "This machine"
 
 VERBS: Final[dict[str, Verb]] = {
     "run": Verb(JOBS, "Run a command on GPUs and stay with it until it ends."),
-    "submit": Verb(JOBS, "Submit jobs from a YAML file, or one command, and print their ids."),
+    "submit": Verb(JOBS, "Submit jobs from files, or one command, and print their ids."),
     "ps": Verb(JOBS, "List jobs."),
     "describe": Verb(JOBS, "Show everything about one job."),
     "logs": Verb(JOBS, "Print what a job wrote."),

@@ -1,5 +1,6 @@
 """`muster submit`: jobs from a file, or one command; prints ids and nothing else, so that a script can use them."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 
 from libs.cli.faults import Declined
 from libs.cli.gateway import ask
+from libs.cli.job_fields import Written
 from libs.cli.jobflags import Asked, asked_job, job_flags, was_given, working_directory
 from libs.cli.jobs import Job
 from libs.cli.output import complain, formatted, print_value
@@ -14,51 +16,54 @@ from libs.cli.profile import Profile, read_profile
 from libs.cli.uploading import brought
 from libs.common.errors import Refused
 
-Written = tuple[str, Job]
 
-
-@click.command(short_help="Submit jobs from a YAML file, or one command, and print their ids.")
+@click.command(short_help="Submit jobs from files, or one command, and print their ids.")
 @click.argument("what", nargs=-1, metavar="FILE... | -- COMMAND...")
 @click.option("--dry-run", is_flag=True, help="Check it with the gateway, submit nothing.")
 @job_flags
 @formatted
 @click.pass_context
 def command(ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: str, **asked: object) -> None:
-    """Submit jobs from a YAML file, or one command, and print their ids.
+    """Submit jobs from files, or one command, and print their ids.
 
     \b
     muster submit job.yaml
+    muster submit train.sbatch                # a script with #SBATCH lines
+    muster submit pod.yaml                    # a Kubernetes Pod or Job
     muster submit --gpus 2 --name train -- python train.py
     cat jobs.yaml | muster submit -
     JOB=$(muster submit job.yaml) && muster wait $JOB
 
     \b
-    A file holds one or more YAML documents:
+    A job file holds one or more YAML documents:
       name: train
       command: python train.py --epochs 3   # a text for /bin/sh -c, or a list
       gpus: 2
       time_limit: 1h30m
       env: {SEED: 1}
+
+    What a script or a manifest says and Muster does not honour is a warning with its line; --dry-run -o json shows the job that it becomes.
     """
     profile = read_profile()
     written = _written(ctx, what, profile, asked)
     accepted = []
-    for place, job in written:
+    for place, job, warnings in written:
         answer = _submit(profile, place, job, dry_run)
+        answer["warnings"] = [*warnings, *(answer.get("warnings") or ())]
         accepted.append(answer)
         if form in ("table", "wide"):
             print(f"{place or 'the job'} is valid" if dry_run else answer["id"], flush=True)
-        for warning in answer.get("warnings") or ():
+        for warning in answer["warnings"]:
             complain(f"warning: {warning}")
     print_value(accepted if len(accepted) > 1 else accepted[0], form)
 
 
 def _written(ctx: click.Context, what: tuple[str, ...], profile: Profile, asked: Asked) -> list[Written]:
-    """(place, job) of all that is to be submitted; every file is read and checked before the first job goes out."""
+    """All that is to be submitted; every file is read and checked before the first job goes out."""
     if not what:
         raise click.UsageError("give a job file, or a command after --", ctx)
     if "--" in ctx.obj:
-        return [("", asked_job(what, profile.user, asked))]
+        return [Written("", asked_job(what, profile.user, asked))]
     given = [name for name, value in asked.items() if was_given(name, value)]
     if given:
         raise click.UsageError(f"flags go with a command (after --), not with a file: say '{given[0]}' in the file", ctx)
@@ -67,6 +72,7 @@ def _written(ctx: click.Context, what: tuple[str, ...], profile: Profile, asked:
 
 def _read(name: str, profile: Profile) -> list[Written]:
     from libs.cli.jobfile import read_jobs
+    from libs.cli.sbatch import is_script, read_script
 
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text()
@@ -74,7 +80,9 @@ def _read(name: str, profile: Profile) -> list[Written]:
         raise Refused(f"{name}: this is not a text file") from error
     except OSError as error:
         raise Refused(f"cannot read the job file {name}: {error.strerror}; a command goes after --") from error
-    return [(place, _filled(job, profile)) for place, job in read_jobs(text, "stdin" if name == "-" else name)]
+    name = "stdin" if name == "-" else name
+    found = [read_script(text, name, os.environ)] if is_script(text) else read_jobs(text, name)
+    return [written._replace(job=_filled(written.job, profile)) for written in found]
 
 
 def _filled(job: Job, profile: Profile) -> Job:

@@ -1,0 +1,31 @@
+"""`muster submit` with files of other systems, over a gateway that notes what it is sent."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli_world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_people_already_have_becomes_a_job_and_says_what_is_not_honoured(world: World) -> None:
+    world.routes["POST /v1/jobs"] = lambda request: {"dry_run": True, "spec": request.json, "warnings": ["the gateway's"]}
+    (world.home / "train.sbatch").write_text("#!/bin/sh\n#SBATCH --gpus=2 --mail-type=END\ntrue\n")
+    (world.home / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nspec:\n  hostPID: true\n  containers:\n  - {command: [a], workingDir: /w}\n"
+    )
+    code, out, err = world.run("submit", "--dry-run", "-o", "json", "train.sbatch", "pod.yaml")
+    script, pod = json.loads(out)
+    assert (code, script["spec"]["gpus"], script["spec"]["workdir"], pod["spec"]["workdir"]) == (0, 2, str(world.home), "/w")
+    mail = "train.sbatch:2: --mail-type: not honoured: Muster sends no mail: muster wait JOB"
+    assert script["warnings"] == [mail, "the gateway's"]
+    assert pod["warnings"] == ["pod.yaml:4: spec.hostPID: not honoured: a job runs on the node itself", "the gateway's"]
+    assert f"muster: warning: {mail}\n" in err

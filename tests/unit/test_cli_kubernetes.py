@@ -1,0 +1,255 @@
+"""Kubernetes Pods and Jobs: what they become, and that whatever is not honoured is named with its line."""
+
+import pytest
+
+from libs.cli.job_fields import Written
+from libs.cli.jobfile import read_jobs
+from libs.common.errors import Refused
+from libs.common.model import JobId
+from services.api_gateway.intents import submission
+
+GIB = 1 << 30
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: notebook
+  namespace: team-a
+  labels: {app: notebook}
+  annotations:
+    kaiwo.ai/gpu-fraction: "0.5"
+    kaiwo.ai/gpu-sharing: "true"
+    kaiwo.ai/gpu-isolation: time-slicing
+    kaiwo.ai/enable-analytics: "true"
+    prometheus.io/scrape: "true"
+spec:
+  restartPolicy: Never
+  nodeSelector:
+    kubernetes.io/hostname: mi300-01
+    disk: nvme
+  containers:
+    - name: main
+      image: rocm/pytorch:latest
+      workingDir: /workspace
+      command: ["jupyter", "lab"]
+      args: ["--port", "$(PORT)", "$$HOME", "$(NOPE)"]
+      env:
+        - {name: PORT, value: "8888"}
+        - name: NODE
+          valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+      resources:
+        limits: {amd.com/gpu: 1, memory: 64Gi}
+        requests: {cpu: 500m, memory: 32Gi}
+      volumeMounts:
+        - {name: data, mountPath: /data}
+  volumes:
+    - name: data
+      emptyDir: {}
+"""
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  generateName: train-
+  creationTimestamp: null
+spec:
+  backoffLimit: 2
+  activeDeadlineSeconds: 3600
+  completions: 4
+  template:
+    metadata:
+      labels: {app: train}
+    spec:
+      restartPolicy: OnFailure
+      terminationGracePeriodSeconds: 60
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions:
+                  - {key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-H100-80GB-HBM3, NVIDIA-H200]}
+                  - {key: zone, operator: In, values: [a]}
+                  - {key: zone, operator: NotIn, values: [b]}
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            - labelSelector: {matchLabels: {app: train}}
+              topologyKey: kubernetes.io/hostname
+      tolerations:
+        - {key: nvidia.com/gpu, operator: Exists}
+      containers:
+        - name: trainer
+          command: [python, train.py]
+          resources:
+            limits:
+              nvidia.com/gpu: "8"
+              cpu: "64"
+              memory: 512Gi
+status: {}
+"""
+
+PLAIN = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - command: [a]\n"
+
+
+def only(text: str) -> Written:
+    (written,) = read_jobs(text, "k.yaml")
+    return written
+
+
+def limited(limits: str, annotations: str = "{}") -> Written:
+    return only(
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{annotations: {annotations}}}\n"
+        f"spec: {{containers: [{{command: [a], resources: {{limits: {limits}}}}}]}}\n"
+    )
+
+
+def fault(text: str) -> str:
+    with pytest.raises(Refused) as caught:
+        read_jobs(text, "k.yaml")
+    return str(caught.value)
+
+
+def named(written: Written) -> list[str]:
+    return [": ".join(warning.split(": ")[:2]) for warning in written.warnings]
+
+
+def test_a_pod_with_a_part_of_a_gpu_becomes_a_job() -> None:
+    written = only(POD)
+    assert written.job == {
+        "name": "notebook",
+        "labels": {"app": "notebook"},
+        "command": ["jupyter", "lab", "--port", "8888", "$HOME", "$(NOPE)"],
+        "workdir": "/workspace",
+        "env": {"PORT": "8888"},
+        "vendor": "amd",
+        "gpus": 1,
+        "gpu_share": 50,
+        "isolation": "time_slice",
+        "cpus": 0.5,
+        "memory_bytes": 32 * GIB,
+        "node_list": ["mi300-01"],
+        "node_labels": {"disk": "nvme"},
+        "retries": 0,
+    }
+
+
+def test_whatever_of_a_pod_is_not_honoured_is_named_with_its_line() -> None:
+    assert named(only(POD)) == [
+        "k.yaml:5: metadata.namespace",
+        "k.yaml:11: annotation kaiwo.ai/enable-analytics",
+        "k.yaml:12: annotation prometheus.io/scrape",
+        "k.yaml:20: spec.containers[0].image",
+        "k.yaml:27: spec.containers[0].env[1].valueFrom",
+        "k.yaml:29: spec.containers[0].resources.limits.memory",
+        "k.yaml:31: spec.containers[0].volumeMounts",
+        "k.yaml:33: spec.volumes",
+    ]
+
+
+def test_a_job_keeps_its_tries_its_limits_and_where_it_must_run() -> None:
+    written = only(JOB)
+    assert written.job == {
+        "name": "train",
+        "labels": {"app": "train"},
+        "command": ["python", "train.py"],
+        "vendor": "nvidia",
+        "gpus": 8,
+        "cpus": 64.0,
+        "memory_bytes": 512 * GIB,
+        "model": ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H200"],
+        "node_labels": {"zone": "a"},
+        "anti_affinity": {"app": "train"},
+        "retries": 2,
+        "time_limit_s": 3600,
+        "grace_s": 60,
+    }
+    term = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+    assert named(written) == [
+        "k.yaml:9: spec.completions",
+        f"k.yaml:23: {term}.matchExpressions[2].zone NotIn",
+        "k.yaml:28: spec.template.spec.tolerations",
+    ]
+
+
+@pytest.mark.parametrize("text", [POD, JOB, PLAIN])
+def test_the_gateway_takes_what_a_manifest_becomes(text: str) -> None:
+    spec = submission(only(text).job, JobId("j1")).spec
+    assert spec.command and (spec.gpus or spec.cpus_milli)
+
+
+def test_a_plain_pod_becomes_a_job_without_gpus_and_without_a_warning() -> None:
+    written = only(PLAIN)
+    assert (written.job, written.warnings) == ({"name": "x", "command": ["a"], "gpus": 0, "cpus": 1.0, "retries": 0}, ())
+
+
+def test_a_job_is_tried_again_as_often_as_kubernetes_does_by_itself() -> None:
+    text = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{command: [a]}]}}}\n"
+    assert only(text).job["retries"] == 6
+
+
+@pytest.mark.parametrize(
+    ("limits", "job"),
+    [
+        ("{amd.com/gpu: 500m}", {"vendor": "amd", "gpus": 1, "gpu_share": 50}),
+        ("{amd.com/gpu: 2000m}", {"vendor": "amd", "gpus": 2}),
+        ("{nvidia.com/gpu: 0.25}", {"vendor": "nvidia", "gpus": 1, "gpu_share": 25}),
+        ("{nvidia.com/mig-1g.10gb: 3}", {"vendor": "nvidia", "gpus": 3, "mig_profile": "1g.10gb"}),
+        ("{gpu.intel.com/i915: 1}", {"vendor": "intel", "gpus": 1}),
+    ],
+)
+def test_devices_are_whole_or_a_part_of_one(limits: str, job: dict[str, object]) -> None:
+    assert limited(limits).job == {"name": "", "command": ["a"], "retries": 0, **job}
+
+
+def test_kaiwos_memory_is_in_mebibytes_and_a_fraction_goes_before_it() -> None:
+    assert limited("{amd.com/gpu: 1}", '{kaiwo.ai/gpu-memory: "4000"}').job["gpu_memory_bytes"] == 4000 << 20
+    written = limited("{}", '{kaiwo.ai/gpu-fraction: "0.5", kaiwo.ai/gpu-memory: "4000"}')
+    assert (written.job["gpus"], written.job["gpu_share"], "gpu_memory_bytes" in written.job) == (1, 50, False)
+    assert named(written) == ["k.yaml:3: annotation kaiwo.ai/gpu-memory"]
+
+
+def test_a_request_is_what_is_asked_for_where_a_limit_stands_beside_it() -> None:
+    text = "apiVersion: v1\nkind: Pod\nspec: {containers: [{command: [a], resources: {limits: {cpu: 4}, requests: {cpu: 1500m}}}]}\n"
+    written = only(text)
+    assert written.job["cpus"] == 1.5
+    assert named(written) == ["k.yaml:3: spec.containers[0].resources.limits.cpu"]
+
+
+def test_several_terms_are_alternatives_and_named() -> None:
+    must = "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: []}, {matchFields: []}]}"
+    assert "a job has no alternatives" in only(PLAIN + f"  affinity: {{nodeAffinity: {{{must}}}}}\n").warnings[0]
+
+
+def test_a_pod_that_kubernetes_would_start_again_is_tried_once_and_says_so() -> None:
+    assert only(PLAIN + "  restartPolicy: Always\n").warnings[0].startswith("k.yaml:7: spec.restartPolicy: Always is not honoured")
+
+
+def test_manifests_and_job_files_stand_in_one_file() -> None:
+    assert [written.job["command"] for written in read_jobs(PLAIN + "---\ncommand: [b]\n", "k.yaml")] == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("apiVersion: apps/v1\nkind: Deployment\n", "k.yaml:1: kind 'Deployment' is not read, only Pod and Job"),
+        ("apiVersion: v1\nkind: Pod\nspec: {containers: [{}, {}]}", "k.yaml:3: 2 containers: a job is one program"),
+        ("apiVersion: v1\nkind: Pod\nspec: {containers: [{image: x}]}", "k.yaml:3: the container has no 'command'"),
+        ("apiVersion: v1\nkind: Pod\nspec: [a]", "k.yaml:3: 'spec' must be a mapping, not a list"),
+        ("apiVersion: v1\nkind: Pod\nspec: {containers: a}", "k.yaml:3: 'spec.containers' must be a list, not a text"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: [a]}", "k.yaml:3: 'metadata.name' must be a text, not a list"),
+        (PLAIN + "  activeDeadlineSeconds: soon", "k.yaml:7: 'spec.activeDeadlineSeconds' must be a whole number"),
+        (PLAIN + "    resources: {limits: {amd.com/gpu: 1500m}}", "k.yaml:7: amd.com/gpu: give whole GPUs, or 10m to 990m"),
+        (PLAIN + "    resources: {limits: {amd.com/gpu: 1, nvidia.com/gpu: 1}}", "k.yaml:7: one job has one kind of GPU"),
+        (PLAIN + "    resources: {limits: {cpu: much}}", "k.yaml:7: 'spec.containers[0].resources.limits.cpu' must be a quantity"),
+        (PLAIN + "  nodeName: a\n  nodeSelector: {kubernetes.io/hostname: b}", "k.yaml:8: nothing that 'kubernetes.io/hostname' allows"),
+    ],
+)
+def test_a_fault_names_its_line(text: str, expected: str) -> None:
+    assert fault(text).startswith(expected)
+
+
+@pytest.mark.parametrize("annotation", ['{kaiwo.ai/gpu-fraction: "1.5"}', "{kaiwo.ai/gpu-fraction: half}", "{kaiwo.ai/gpu-memory: 4G}"])
+def test_a_part_of_a_gpu_that_cannot_be_is_refused(annotation: str) -> None:
+    with pytest.raises(Refused, match=r"k\.yaml:3: kaiwo\.ai/gpu-"):
+        limited("{}", annotation)
