@@ -78,6 +78,7 @@ FIELDS: Final[dict[str, Field]] = {
     "allow_cross_numa": Field(TRUTH, "allow_cross_numa"),
     "placement": Field(TEXT, "placement"),
     "mixed": Field(TRUTH, "mixed"),
+    "scheduling_policy": Field(TEXT, "scheduling_policy"),
 }
 
 SHELL: Final = ("/bin/sh", "-c")

@@ -53,6 +53,11 @@ _FLAGS = (
     click.option(
         "--on-control-loss", type=click.Choice(["stop", "continue"]), help="What it does when its node is cut off (default: stop)."
     ),
+    click.option(
+        "--scheduling-policy",
+        type=click.Choice(["fifo", "priority", "affinity", "gang", "real_time"]),
+        help="What it counts on of its queue; what contradicts that is refused.",
+    ),
     *placement_flags.FLAGS,
 )
 # Flags that say something by being false.

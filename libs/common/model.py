@@ -61,6 +61,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     say what it has does not serve who asks for it. `model` is any of these; `gpu_memory_bytes` of each device takes the place of a
     share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be there; `gpu_uuids` are the only devices
     that serve; a job with one of the labels `anti_affinity` is never on the same node; `placement` is a strategy's name.
+    `scheduling_policy` is what the job counts on of its queue, as the gateway checked it.
     """
 
     command: tuple[str, ...]
@@ -106,6 +107,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     allow_cross_numa: bool = True
     placement: str = ""
     mixed: bool = False
+    scheduling_policy: str = ""
 
     @property
     def ignores_lease(self) -> bool:

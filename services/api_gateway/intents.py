@@ -14,7 +14,7 @@ from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.model import JobId, JobSpec
-from services.api_gateway import placement_fields
+from services.api_gateway import placement_fields, policy_fields
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -71,6 +71,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     take_alias(values, "max_execution_time", "time_limit_s", duration_s)
     take_alias(values, "fraction", "gpu_share", hundredths)
     placement_fields.take_aliases(values)
+    policy_fields.take_policy(values)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     _check(spec)
     fact = JobSubmitted(job_id=job_id, spec=spec, user=user)

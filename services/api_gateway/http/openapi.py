@@ -12,7 +12,16 @@ import msgspec
 from libs.common import mig
 from libs.common.messages import PruneAsk
 from libs.common.model import ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
-from services.api_gateway import idempotency, identity_intents, intents, model_intents, placement_fields, prune_intents, roles
+from services.api_gateway import (
+    idempotency,
+    identity_intents,
+    intents,
+    model_intents,
+    placement_fields,
+    policy_fields,
+    prune_intents,
+    roles,
+)
 from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
 from services.api_gateway.identity_intents import KeyWish, TenantWish
 from services.api_gateway.membership_intents import InviteWish, JoinWish
@@ -38,6 +47,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
     "signal": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]},
     "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
+    "scheduling_policy": {"type": "string", "enum": list(policy_fields.SCHEDULING_POLICIES)},
     "gpu_hours_per": {"type": "string", "enum": list(identity_intents.PERIODS)},
     "value": {"type": "string", "minLength": 1, "pattern": r"^[^\x00]+$"},
     "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},

@@ -70,6 +70,7 @@ class JobShown(msgspec.Struct):
     model: str
     ready: bool
     on_control_loss: str
+    scheduling_policy: str
     upload: str
     warnings: list[str] = []
 
@@ -115,6 +116,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         model=spec.serve.model if spec.serve is not None else "",
         ready=is_ready(job),
         on_control_loss=spec.on_control_loss,
+        scheduling_policy=spec.scheduling_policy,
         upload=spec.upload,
     )
 
