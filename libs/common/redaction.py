@@ -23,6 +23,12 @@ _ASSIGNED: Final = re.compile(
     r"(?i)([\w.-]*(?:passw(?:or)?d|passwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)[\w.-]*[\"']?\s*[=:]\s*)"
     r"(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s,;}\]]+)"
 )
+# --password x, --hf-token "x", and the x of curl's -u name:x.
+_FLAG: Final = re.compile(
+    r"(?i)((?:^|\s)--?[\w-]*(?:passw(?:or)?d|passwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)[\w-]*\s+)"
+    r"(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s-]\S*)"
+)
+_USER: Final = re.compile(r"((?:^|\s)(?:-u|--user|--proxy-user)[\s=]*[\"']?[^\s:\"'-][^\s:\"']*:)[^\s\"']+")
 
 
 def redacted(text: str, known: Iterable[str] = ()) -> str:
@@ -34,4 +40,6 @@ def redacted(text: str, known: Iterable[str] = ()) -> str:
         text = pattern.sub(HIDDEN, text)
     text = _BEARER.sub(rf"\1\2{HIDDEN}", text)
     text = _IN_ADDRESS.sub(rf"\1{HIDDEN}\2", text)
-    return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+    for pattern in (_ASSIGNED, _FLAG, _USER):
+        text = pattern.sub(rf"\1{HIDDEN}", text)
+    return text

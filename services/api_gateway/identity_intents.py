@@ -46,7 +46,7 @@ class TenantWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/keys`. `expires_in` is a duration; 0 is never."""
+    """The body of `POST /v1/keys`. `expires_in` is a duration; without it the key never expires."""
 
     user: str
     tenant: str = ""
@@ -134,7 +134,7 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
     if len(cluster.keys) >= KEYS_MAX:
         raise Refused(f"there are {KEYS_MAX} keys: revoke some first")
     expires_s = duration_s(wish.expires_in, "expires_in")
-    check_range("expires_in", expires_s, 0, EXPIRES_MAX_S)
+    check_range("expires_in", expires_s, 1 if "expires_in" in values else 0, EXPIRES_MAX_S)
     expires_ns = now_ns + expires_s * NS if expires_s else 0
     blank = ""  # both are filled in by the route, which makes the secret
     return KeyCreated(blank, blank, TenantId(tenant), user=user, role=wish.role, name=wish.name, expires_ns=expires_ns)

@@ -14,7 +14,7 @@ from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.model import JobId, JobSpec
-from services.api_gateway import placement_fields, policy_fields
+from services.api_gateway import placement_fields, plain_secrets, policy_fields
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -22,7 +22,6 @@ NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
 USER: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9@._-]{0,127}$")
 LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
 ENV_NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_.]{0,255}$")
-SECRET_NAME: Final = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
 LABELS_MAX: Final = 64
 ENV_MAX: Final = 512
 YEAR_S: Final = 366 * 86_400
@@ -160,6 +159,9 @@ def check_command(command: tuple[str, ...]) -> None:
         raise Refused('command: empty: give a list of words, for instance ["python", "train.py"]')
     if any("\0" in word for word in command):
         raise Refused("command: a word holds a NUL byte, which no program can be given: remove it")
+    if what := plain_secrets.in_command(command):
+        hint = "muster secret set NAME, then --secret NAME=VARIABLE and \"$VARIABLE\" in a command of sh -c"
+        raise Refused(f"command: {what} looks like a secret, and the log keeps commands for ever: {hint}")
 
 
 def check_environment(env: dict[str, str]) -> None:
@@ -168,7 +170,7 @@ def check_environment(env: dict[str, str]) -> None:
     for name, value in env.items():
         if not ENV_NAME.match(name) or "\0" in value:
             raise Refused(f"env: {name[:64]!r} is no valid variable: use letters, digits and _, and no NUL in its value")
-        if SECRET_NAME.search(name) and value:
+        if value and (plain_secrets.SECRET_NAME.search(name) or plain_secrets.in_text(value)):
             hint = f"muster secret set NAME, then --secret NAME={name[:64]}"
             raise Refused(f"env: {name[:64]} looks like a secret, and the log keeps env for ever: {hint}")
 

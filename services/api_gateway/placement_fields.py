@@ -12,7 +12,7 @@ from libs.common.errors import Refused
 from libs.common.model import ID_PATTERN, LEVEL_WORDS, LEVELS, WHOLE_GPU, JobSpec
 
 # People's words, and the fields that they are read into.
-ALIASES: Final = ("gpu_memory", "gpu_memory_min", "cpus", "memory", "compute_capability")
+ALIASES: Final = ("gpu_memory", "gpu_memory_min", "cpus", "memory", "compute_capability", "gpu_affinity")
 WORDS_MAX: Final = 64
 WORD: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ._/+:-]{0,127}$")
 CPUS_MILLI_MAX: Final = 10_000_000
@@ -37,6 +37,7 @@ def take_aliases(values: dict[str, Any]) -> None:
         ("cpus", "cpus_milli", thousandths),
         ("memory", "memory_bytes", size_bytes),
         ("compute_capability", "compute_capability_min", capability),
+        ("gpu_affinity", "gpu_uuids", as_it_is),
     ):
         if alias in values:
             if name in values:
@@ -45,6 +46,11 @@ def take_aliases(values: dict[str, Any]) -> None:
     for name in ("model", "node_list", "gpu_uuids"):
         if isinstance(values.get(name), str):
             values[name] = [word for word in re.split(r"[|,]", values[name]) if word]
+
+
+def as_it_is(value: object, _: str) -> object:
+    """Another name alone."""
+    return value
 
 
 def size_bytes(value: object, field: str) -> int:

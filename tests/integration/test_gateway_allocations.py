@@ -85,9 +85,19 @@ async def test_the_names_that_others_use_are_taken_and_shown(world: World) -> No
     assert {name: job[name] for name in ("user", "user_id", "time_limit_s", "max_execution_time")} == {
         "user": "bob", "user_id": "bob", "time_limit_s": 120, "max_execution_time": 120,
     }  # fmt: skip
-    assert (await world.submit())["max_execution_time"] is None
-    for twice in ({"user": "a", "user_id": "b"}, {"time_limit": 1, "max_execution_time": 2}):
+    free = await world.submit()
+    assert (free["max_execution_time"], free["gpu_affinity"]) == (None, [])
+    assert (await world.submit(gpu_affinity=["GPU-a", "GPU-b"]))["gpu_affinity"] == ["GPU-a", "GPU-b"]
+    for twice in ({"user": "a", "user_id": "b"}, {"time_limit": 1, "max_execution_time": 2}, {"gpu_affinity": "a", "gpu_uuids": "b"}):
         await world.ask("POST", "/v1/jobs", 422, json={"command": ["true"], **twice})
+
+
+async def test_a_device_says_where_it_is_and_what_of_its_memory_is_promised_to_nobody(world: World) -> None:
+    await world.run_to("running")
+    gpus = (await world.ask("GET", "/v1/gpus?node=n1"))["gpus"]
+    assert all(gpu["memory_total"] == gpu["memory_bytes"] and gpu["numa_node"] == gpu["numa"] for gpu in gpus)
+    assert {(gpu["held_share"], gpu["memory_available"]) for gpu in gpus} == {(0, gpus[0]["memory_total"]), (100, 0)}
+    assert all(isinstance(gpu["pcie_bus_id"], str) for gpu in gpus)
 
 
 async def test_a_node_s_last_heartbeat_is_the_scheduler_s_word_and_unknown_before_it(world: World) -> None:

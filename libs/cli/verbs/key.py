@@ -50,8 +50,9 @@ def command() -> None:
 @click.option("-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print it.")
 def create(user: str, tenant: str, role: str, name: str, expires: str | None, form: str) -> None:
     """Create a key and print it, once."""
-    body = {"user": user, "tenant": tenant, "role": role, "name": name, "expires_in": expires or 0}
-    _show(ask(read_profile(), "POST", "/v1/keys", body=body), form)
+    body = {"user": user, "tenant": tenant, "role": role, "name": name}
+    ends = {} if expires is None else {"expires_in": expires}
+    _show(ask(read_profile(), "POST", "/v1/keys", body={**body, **ends}), form)
 
 
 @command.command("list")

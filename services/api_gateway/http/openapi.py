@@ -52,7 +52,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "value": {"type": "string", "minLength": 1, "pattern": r"^[^\x00]+$"},
     "replicas": {"type": "integer", "minimum": 0, "maximum": model_intents.REPLICAS_MAX},
     **dict.fromkeys(("gpu_memory", "gpu_memory_min", "memory"), SIZE),
-    **dict.fromkeys(("model", "node_list", "gpu_uuids"), NAMES),
+    **dict.fromkeys(("model", "node_list", "gpu_uuids", "gpu_affinity"), NAMES),
     **{level: {"type": "string", "enum": list(LEVEL_WORDS), "default": PREFERRED} for level in LEVELS},
     "cpus": {"type": "number", "minimum": 0, "maximum": placement_fields.CPUS_MILLI_MAX / 1_000},
     "compute_capability": {"type": "string", "pattern": placement_fields.CAPABILITY.pattern},

@@ -31,7 +31,8 @@ class MemberShown(msgspec.Struct):
 class JobShown(msgspec.Struct):
     """`seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended waits.
 
-    `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use.
+    `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
+    `gpu_uuids` that it asked for: on no other devices does it run; empty: on any.
     """
 
     id: str
@@ -46,6 +47,7 @@ class JobShown(msgspec.Struct):
     nodes: int
     gpus: int
     gpu_share: int
+    gpu_affinity: tuple[str, ...]
     priority: int
     labels: dict[str, str]
     attempt: int
@@ -92,6 +94,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         nodes=spec.nodes,
         gpus=spec.gpus,
         gpu_share=spec.gpu_share,
+        gpu_affinity=spec.gpu_uuids,
         priority=spec.priority,
         labels=spec.labels,
         attempt=job.attempt,

@@ -24,9 +24,10 @@ class HolderShown(msgspec.Struct):
 
 
 class GpuFull(msgspec.Struct):
-    """`state` is the one word for people; `use` and `health` are what it is derived from. `memory_total` is `memory_bytes`.
+    """`state` is the one word for people; `use` and `health` are what it is derived from. `memory_total` is `memory_bytes`, `numa_node` is
+    `numa`. `memory_available` is what no job was promised; what processes really use of it is nowhere here.
 
-    `compute_capability` ("9.0"), `switch` and `links` are empty, `numa` null where the node does not know.
+    `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links` are empty, `numa` null where the node does not know.
     """
 
     uuid: str
@@ -36,6 +37,7 @@ class GpuFull(msgspec.Struct):
     model: str
     memory_bytes: int
     memory_total: int
+    memory_available: int
     state: str
     use: str
     health: str
@@ -45,7 +47,9 @@ class GpuFull(msgspec.Struct):
     held_share: int
     holders: list[HolderShown]
     compute_capability: str
+    pcie_bus_id: str
     numa: int | None
+    numa_node: int | None
     switch: str
     links: str
     mig_profiles: tuple[str, ...]
@@ -89,6 +93,7 @@ class NodeFull(msgspec.Struct):
 def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
     holders = [_holder(key, share) for key, share in view.holds.items()]
     gpu = view.gpu
+    numa = gpu.numa if gpu.numa >= 0 else None
     return GpuFull(
         uuid=gpu.uuid,
         node_id=view.node_id,
@@ -97,6 +102,7 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         model=gpu.model,
         memory_bytes=gpu.memory_bytes,
         memory_total=gpu.memory_bytes,
+        memory_available=gpu.memory_bytes * (WHOLE_GPU - view.held) // WHOLE_GPU,
         state=gpu_state(cluster, view),
         use=_use(cluster, view),
         health=_health(view),
@@ -106,7 +112,9 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         held_share=view.held,
         holders=holders,
         compute_capability=".".join(map(str, gpu.compute_capability)) if any(gpu.compute_capability) else "",
-        numa=gpu.numa if gpu.numa >= 0 else None,
+        pcie_bus_id=gpu.pci_bus,
+        numa=numa,
+        numa_node=numa,
         switch=gpu.switch,
         links=gpu.links,
         mig_profiles=gpu.mig_profiles,
