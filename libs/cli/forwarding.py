@@ -51,7 +51,7 @@ class Forwarding:
         ended = _end_of(self.profile, self.job_id)
         async with AsyncExitStack() as servers:
             for remote, local in ports:
-                server = await asyncio.start_server(functools.partial(self._connected, remote), HOST, local, limit=CHUNK_BYTES)
+                server = await asyncio.start_server(functools.partial(self._accepted, remote), HOST, local, limit=CHUNK_BYTES)
                 servers.callback(server.close)
                 print(f"{HOST}:{server.sockets[0].getsockname()[1]} is port {remote} of job {self.job_id}", flush=True)
             state = await ended
@@ -59,11 +59,13 @@ class Forwarding:
             await asyncio.wait(self.connections, timeout=END_S)
         return state
 
-    async def _connected(self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accepted(self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """In a task of its own: of a coroutine given to it the streams module logs each cancellation, as one Ctrl-C is."""
+        task = asyncio.create_task(self._connected(remote, reader, writer))
         self.connections.add(task)
         task.add_done_callback(self.connections.discard)
+
+    async def _connected(self, remote: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         whole = False
         try:
             whole = await self._served(remote, reader, writer)

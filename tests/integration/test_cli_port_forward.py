@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -205,6 +206,17 @@ async def test_a_connection_that_breaks_is_reset_at_both_ends(world: World) -> N
         with pytest.raises(ConnectionResetError):
             connection.recv(1)
     assert "the job reset the connection" in await forward.ended()
+
+
+async def test_ctrl_c_ends_open_connections_without_a_word(world: World) -> None:
+    job, port = await serving(world)
+    forward = await forwarding(world, job, port)
+    with socket.create_connection(("127.0.0.1", forward.port)) as idle:
+        idle.sendall(b"x")
+        await asyncio.sleep(0.5)
+        forward.process.send_signal(signal.SIGINT)
+        assert (await forward.ended(), forward.process.returncode) == ("", 130)
+    await world.end(job)
 
 
 async def test_a_job_that_has_ended_is_said(world: World) -> None:
