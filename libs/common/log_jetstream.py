@@ -68,6 +68,7 @@ async def connect(
 
     options: dict[str, Any] = {}
     if ca_file:
+        logging.getLogger("asyncio").addFilter(_no_end_of_stream)
         options = {"tls": _trusting(ca_file), "tls_hostname": TLS_NAME, "tls_handshake_first": True}
     if seed is not None:
         options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
@@ -94,6 +95,11 @@ async def connect_as(settings: Settings, name: str, seed: bytes | None = None, w
     """`connect` as the settings say; `seed` is another identity's than the process's own, `within_s` a shorter patience."""
     patience_s = within_s or settings.log_connect_ms / 1_000
     return await connect(settings.servers, name, seed or settings.nkey_seed, settings.nats_ca_file, patience_s)
+
+
+def _no_end_of_stream(record: logging.LogRecord) -> bool:
+    """Each TLS connection of nats-py that the server ends is a warning of asyncio, about nothing."""
+    return "eof_received() has no effect" not in record.getMessage()
 
 
 def _trusting(ca_file: str) -> ssl.SSLContext:

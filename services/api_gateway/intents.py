@@ -160,7 +160,7 @@ def check_command(command: tuple[str, ...]) -> None:
     if any("\0" in word for word in command):
         raise Refused("command: a word holds a NUL byte, which no program can be given: remove it")
     if what := plain_secrets.in_command(command):
-        hint = "muster secret set NAME, then --secret NAME=VARIABLE and \"$VARIABLE\" in a command of sh -c"
+        hint = 'muster secret set NAME, then --secret NAME=VARIABLE and "$VARIABLE" in a command of sh -c'
         raise Refused(f"command: {what} looks like a secret, and the log keeps commands for ever: {hint}")
 
 

@@ -4,6 +4,7 @@ It listens before it has replayed, so that /livez and /readyz answer meanwhile; 
 """
 
 import asyncio
+import logging
 from contextlib import nullcontext
 from functools import partial
 
@@ -69,6 +70,11 @@ async def _listen(server: uvicorn.Server) -> None:
         raise Unavailable(f"cannot listen on {where}: is the port taken? Set MUSTER_GATEWAY_PORT or MUSTER_GATEWAY_TLS_PORT") from error
 
 
+def _no_refusal(record: logging.LogRecord) -> bool:
+    """A WebSocket that was answered with a problem counts there as an error of ours; the access record has it."""
+    return "without completing handshake" not in record.getMessage()
+
+
 def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvicorn.Server:
     """The HTTP server, with `tls` under the cluster's certificate; signals are the shell's (`libs.common.service.run`), never its own."""
     config = uvicorn.Config(
@@ -91,6 +97,7 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         ssl_certfile=gateway.settings.tls_cert_file if tls else None,
         ssl_keyfile=gateway.settings.tls_key_file if tls else None,
     )
+    logging.getLogger("uvicorn.error").addFilter(_no_refusal)
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     return server

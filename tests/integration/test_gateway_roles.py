@@ -1,5 +1,6 @@
 """Every route with every role, with no key and with a wrong one, over real HTTP; the expectations are made from the table itself."""
 
+import logging
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -93,11 +94,17 @@ async def test_a_websocket_to_a_job_is_its_user_s_own(world: World) -> None:
 
 
 @pytest.mark.parametrize("wish", [b"", b"!", b64encode(b'{"type":"exec","command":[]}'), b64encode(b'{"type":"forward","port":0}')])
-async def test_a_wish_that_makes_no_sense_is_refused(world: World, wish: bytes) -> None:
+async def test_a_wish_that_makes_no_sense_is_refused(world: World, wish: bytes, caplog: pytest.LogCaptureFixture) -> None:
     for route in WISHES:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await world.session.ws_connect(world.url + path_of(route), headers={"muster-channel": wish.decode()})
         assert refused.value.status == 422
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_no_redirection_takes_a_key_elsewhere(world: World) -> None:
+    async with world.session.get(world.url + "/v1/jobs/", headers={"host": "elsewhere.example"}, allow_redirects=False) as answer:
+        assert answer.status == 404 and "location" not in answer.headers
 
 
 async def test_a_probe_needs_no_key(world: World) -> None:

@@ -1,5 +1,6 @@
 """Three real servers as the containers have them, here on loopback: TLS to clients and among themselves, from the first byte."""
 
+import asyncio
 import socket
 import ssl
 import subprocess
@@ -73,8 +74,10 @@ async def stored(settings: Settings, within_s: float = WITHIN_S) -> int:
         await client.close()
 
 
-async def test_a_client_that_knows_the_authority_has_its_log_on_three_servers(cluster: Cluster) -> None:
+async def test_a_client_that_knows_the_authority_has_its_log_on_three_servers(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     assert await stored(cluster.settings()) == COUNT
+    await asyncio.sleep(0.2)
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_a_client_without_tls_is_told_nothing(cluster: Cluster) -> None:

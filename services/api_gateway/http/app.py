@@ -69,6 +69,8 @@ def create_app(gateway: Gateway) -> Edge:
 def create_routes(gateway: Gateway) -> FastAPI:
     """All routes but OpenAI's."""
     app = FastAPI(title="Muster", version="1", description="A GPU cluster manager", redoc_url=None, dependencies=[Depends(_authorised)])
+    # A redirection would name what the client's Host said, over plain HTTP behind a proxy with TLS, and the key would go there.
+    app.router.redirect_slashes = False
     app.state.gateway = gateway
     described = cache(lambda: document(get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)))
     app.openapi = described  # type: ignore[method-assign]
