@@ -97,8 +97,13 @@ class Capacity:
             index = self.index[member.node_id]
             place = self.places[index]
             assert place is not None, "a placement goes to usable nodes"
+            taken = 0
             for hold in member.gpus:
-                place.give(hold, circle)
+                if hold.share == WHOLE_GPU:
+                    taken |= 1 << place.at[hold.uuid]
+                else:
+                    place.give(hold, circle)
+            place.whole &= ~taken
             place.give_host(wish)
             self._changed(place)
         self.version += 1
