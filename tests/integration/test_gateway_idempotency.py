@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -84,6 +85,21 @@ async def test_a_repeated_deployment_is_one_generation_by_whichever_gateway(tmp_
         assert (await post(world, "/v1/deployments", model))[:2] == (200, True)
         assert (await post(world, "/v1/deployments", {**model, "gpus": 2}))[0] == 409
         assert (await post(world, "/v1/deployments", model, None))[0] == 409
+
+
+async def test_another_tenant_s_model_is_not_shown_to_the_same_request(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"json": {"name": "chat", "command": ["serve", "{port}"]}, "headers": {"idempotency-key": "k"}}
+    async with gateway_world(tmp_path) as world:
+        await world.ask("PUT", "/v1/tenants/physics", 201)
+        async with (
+            world.as_("member", "svc") as ours,
+            world.as_("member", "svc", "physics") as theirs,
+            world.as_("admin", "svc", "physics") as all_,
+        ):
+            await ours.ask("POST", "/v1/deployments", 201, **asked)
+            await ours.ask("POST", "/v1/deployments", 200, **asked)
+            assert "names of models are the whole cluster's" in (await theirs.ask("POST", "/v1/deployments", 409, **asked))["detail"]
+            assert "deployed already" in (await all_.ask("POST", "/v1/deployments", 409, **asked))["detail"]
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 256, "é"])

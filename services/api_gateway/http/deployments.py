@@ -43,9 +43,13 @@ async def deploy(request: Request) -> Response:
     once = idempotency.once(request.headers.get(idempotency.HEADER), "model", tenant, body)
     name = body.get("name") if isinstance(body, dict) else None
     known = gateway.cluster.models.get(name) if isinstance(name, str) else None
-    if known is not None and known.deployed and once.digest and known.request == once.digest:
-        return answer(model_shown(gateway.cluster, known), 200, idempotency.REPLAYED)
     if known is not None and known.deployed:
+        if not roles.sees(principal_of(request), known.tenant):
+            raise Problem(
+                409, f"the name {name} is taken: names of models are the whole cluster's, choose another", state="deployed", name=name
+            )
+        if known.tenant == tenant and once.digest and known.request == once.digest:
+            return answer(model_shown(gateway.cluster, known), 200, idempotency.REPLAYED)
         raise Problem(409, f"model {name} is deployed already: redeploy it, or undeploy it first", state="deployed", name=name)
     fact = model_intents.deployment(body, known, TenantId(tenant))
     return await _deploy(gateway, replace(fact, request=once.digest), 201)
