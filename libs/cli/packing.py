@@ -93,7 +93,7 @@ def _ignore_lines(directory: Path) -> list[str]:
     for name in IGNORE_FILES:
         try:
             return (directory / name).read_text(errors="surrogateescape").splitlines()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             raise Refused(f"{directory / name} cannot be read: {error.strerror}") from error

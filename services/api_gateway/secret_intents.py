@@ -18,6 +18,8 @@ from services.api_gateway.problems import Problem
 
 NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 VARIABLE: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")
+# Where a command is not found, the fact about it says where it was looked for.
+TOLD: Final = ("PATH",)
 VALUE_BYTES_MAX: Final = 48 << 10
 # Of one tenant; each is a key in the bucket.
 SECRETS_MAX: Final = 1_000
@@ -61,8 +63,8 @@ def check(cluster: Cluster, tenant: str, secrets: dict[str, str], env: dict[str,
     if len(secrets) > SECRETS_OF_A_JOB_MAX:
         raise Refused(f"secrets: {len(secrets)} are too many: give at most {SECRETS_OF_A_JOB_MAX}")
     for variable, name in secrets.items():
-        if not VARIABLE.match(variable) or variable.startswith("MUSTER_"):
-            raise Refused(f"secrets: {variable[:64]!r} is no valid variable: use letters, digits and _, and not MUSTER_")
+        if not VARIABLE.match(variable) or variable.startswith("MUSTER_") or variable in TOLD:
+            raise Refused(f"secrets: {variable[:64]!r} is no valid variable: use letters, digits and _, and not MUSTER_ or PATH")
         if variable in env:
             raise Refused(f"secrets: the variable {variable} is given in env too: give it once")
         if secret_key(tenant, name) not in cluster.secrets:

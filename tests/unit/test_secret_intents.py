@@ -50,6 +50,7 @@ def test_a_job_may_name_its_own_tenant_s_secrets() -> None:
         ("chemistry", {"HF": "hf-token"}),
         (T, {"HF": "none"}),
         (T, {"MUSTER_X": "hf-token"}),
+        (T, {"PATH": "hf-token"}),
         (T, {"OTHER": "hf-token"}),
         (T, {"a-b": "hf-token"}),
     ],
