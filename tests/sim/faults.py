@@ -93,6 +93,11 @@ class Plan(msgspec.Struct, frozen=True):
     trim: Trim | None = None
     lease_ms: int = LEASE_MS
 
+    @property
+    def over_s(self) -> float:
+        """When nobody is kept away any more."""
+        return max([self.storm_s, *(blow.at_s + blow.length_s for blow in self.blows if blow.lasts)])
+
 
 def plan(seed: int) -> Plan:
     """The cluster (GPUs per node) and its misfortunes."""

@@ -273,6 +273,11 @@ def a_node_is_removed_with_what_lives_there(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(renewals, "is_empty", lambda cluster, node_id: True)
 
 
+def a_node_that_leaves_is_never_removed(patch: pytest.MonkeyPatch) -> None:
+    """Nobody says that it is, however empty it may be."""
+    patch.setattr(decide, "remove_node", lambda state, removable: ())
+
+
 def a_node_leaves_the_schedulers_count_in_one_step(patch: pytest.MonkeyPatch) -> None:
     """The scheduler counts without a node as soon as its removal is asked for, while agents still believe its answers."""
 

@@ -1,4 +1,4 @@
-"""Seeds that once found a bug, each with the rule that it holds now; `test_sim.py` runs them all.
+"""Seeds that once found a bug, of Muster or of the simulation, each with the rule that it holds now; `test_sim.py` runs them all.
 
 A seed's run changes when the plan of faults or the workload does: what a seed found is then kept as a planted bug (`planted.py`).
 """
@@ -10,4 +10,5 @@ SEEDS: Final[dict[int, str]] = {
     8: "a node that was taken back is not lost again before it could hear of it",
     1361: "after a planned stop no clock on a wall says that the nodes' long leases are over",
     872: "nothing begins on a node whose lease ran out while its agent was paused in the middle of a launch",
+    353: "a run is not over while a node that is away may hold the long lease of a planned stop",
 }

@@ -50,7 +50,10 @@ from tests.sim.workload import Shape, workload
 
 # Virtual seconds after the storm within which every job must have ended.
 CALM_MAX_S: Final = 160.0
+# Once every job has ended, the cluster comes to rest: within a pause, a new term and some heartbeats, or when the last node is back.
 QUIET_MAX_S: Final = 20.0
+# That node waits for its next start, registers, hears that there is a new roster and names it: at most a heartbeat each.
+BACK_MAX_S: Final = 4.0
 LOOK_EVERY_S: Final = 0.25
 # A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a lease and its margin.
 HEARD_OF_STOP_S: Final = 1.2
@@ -209,7 +212,7 @@ class World:
         await self._until(lambda: self.loop.now >= self.plan.storm_s, self.plan.storm_s + 1.0)
         self.clear()
         await self._until(self._all_ended, self.plan.storm_s + CALM_MAX_S)
-        await self._until(self._quiet, self.loop.now + QUIET_MAX_S)
+        await self._until(self._quiet, max(self.loop.now + QUIET_MAX_S, self.plan.over_s + BACK_MAX_S))
         for checker in self.checkers:
             if self.found is None:
                 checker.finished()

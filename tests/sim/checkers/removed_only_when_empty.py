@@ -1,5 +1,5 @@
 """A node is removed only when nothing of any job lives there, takes nothing more once that was asked for and heard of, and in the end
-is removed.
+is removed: a node that is away may hold that up until it is lost (after a planned stop its lease is long) or back, and no longer.
 """
 
 from libs.common.change import Stamp
