@@ -44,6 +44,7 @@ PURE: Final = (
         "services/scheduler/policies/*.py",
         "services/quota/rates.py",
     ),
+    *(f"services/scheduler/simulate/{stem}.py" for stem in ("cluster", "meter", "replay", "report", "resort", "trace")),
     *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment", "trim")),
     *(f"services/node_agent/{stem}.py" for stem in ("actions", "environment", "gossip", "serving")),
 )

@@ -59,6 +59,7 @@ VERBS: Final[dict[str, Verb]] = {
     "down": Verb(HERE, "Stop the cluster that `muster up` started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),
     "doctor": Verb(HERE, "Check whether this machine is fit to be a node or to hold the log."),
+    "simulate": Verb(HERE, "Replay a trace of jobs in virtual time through the scheduler."),
     "join": Verb(HERE, "Make this machine a node of a cluster that runs elsewhere."),
     "config": Verb(HERE, "Check the configuration, or show where each value comes from."),
     "support-bundle": Verb(HERE, "Collect what a report of a fault needs into one file, without secrets."),
@@ -75,6 +76,7 @@ KNOWN_ELSEWHERE: Final = {
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
     "settings": "config show", "bundle": "support-bundle", "download": "cp", "scp": "cp", "copy": "cp", "forward": "port-forward",
+    "replay": "simulate", "sim": "simulate",
 }  # fmt: skip
 
 

@@ -265,6 +265,7 @@ ELSEWHERE: Final = {
     "MUSTER_API_KEY": "the key that they show it",
     "MUSTER_PROFILE": "the file where both stand otherwise",
     "MUSTER_AWAY_S": "how many seconds commands that stay with a job (run, logs -f, wait) look for a gateway that is gone; default 120",
+    "MUSTER_TRACES": "the folder where `muster simulate` and bench/ find traces of jobs",
     "MUSTER_USER": "the user that a submitted job names; in a job: who asked for it",
     "MUSTER_JOB_ID": "in a job: its id",
     "MUSTER_JOB_NAME": "in a job: its name",

@@ -1,0 +1,48 @@
+"""A scheduler in virtual time: its state in a term of its own, and the log that it and everybody else would have written. Pure.
+
+Facts take the way that they take in the live service: those of others are folded as commits of the log, its own are applied ahead of it and
+passed over when they come back.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from libs.common import facts as f
+from libs.common import subjects
+from libs.common.cluster import Cluster
+from libs.common.facts import VERSION, AnyFact, Commit
+from services.scheduler.decide import decide
+from services.scheduler.state import State
+
+GATEWAY = subjects.gateway("simulated")
+
+
+class Simulated:
+    """`now` is one clock for everybody."""
+
+    def __init__(self, nodes: Sequence[f.NodeRegistered], order: str, place: str) -> None:
+        self.state = State(Cluster(), order, place)
+        self.now = 0
+        self.decisions = 0
+        self._numbers: dict[str, int] = {}
+        self.hear(subjects.SCHEDULER, f.TermBegan(instance="simulated"))
+        self.state.begin(self.state.cluster.epoch, 0)
+        for node in nodes:
+            self.hear(subjects.node(node.node_id), node)
+
+    def hear(self, subject: str, *facts: AnyFact) -> None:
+        """What somebody else said."""
+        self.state.apply_entry(self.state.seq + 1, subject, self._commit(subject, facts))
+
+    def decide(self) -> Iterator[AnyFact]:
+        """All that the scheduler says now; whoever reads a fact may answer it before the next is decided."""
+        while facts := decide(self.state, self.now):
+            self.decisions += 1
+            self.state.apply_own(facts, self.now)
+            self.state.skip_own(self.state.seq + 1, subjects.SCHEDULER, self._commit(subjects.SCHEDULER, facts))
+            yield from facts
+
+    def _commit(self, subject: str, facts: Sequence[AnyFact]) -> Commit:
+        number = self._numbers[subject] = self._numbers.get(subject, 0) + 1
+        seq = self.state.seq
+        epoch = self.state.epoch or seq + 1 if subject == subjects.SCHEDULER else 1
+        return Commit(VERSION, VERSION, subject, number, epoch, self.now, seq, tuple(facts))

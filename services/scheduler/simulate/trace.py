@@ -1,0 +1,87 @@
+"""What is submitted when, and how long it runs: rows of a trace as jobs of the product. Pure.
+
+A trace counts a job's GPUs over all nodes; a job that is larger than a node takes as few nodes as can be, evenly.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from libs.common.errors import Refused
+from libs.common.model import GPUS_PER_NODE_MAX, NODES_MAX, PRIORITY_MAX, WHOLE_GPU, JobId, JobSpec, TenantId
+
+SECOND: Final = 1_000_000_000
+MIB: Final = 1 << 20
+
+
+class Row(NamedTuple):
+    """One job of a trace. `gpus` are over all nodes, `share` is the part of each in hundredths; the host's part is per node."""
+
+    name: str
+    submit_s: float
+    duration_s: float
+    gpus: int
+    tenant: str = "default"
+    share: int = WHOLE_GPU
+    priority: int = 50
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    models: tuple[str, ...] = ()
+
+
+class Request(NamedTuple):
+    """A job with what only the future knows: when it comes, and how long it runs."""
+
+    job_id: JobId
+    tenant: TenantId
+    submit_ns: int
+    duration_ns: int
+    spec: JobSpec
+
+    @property
+    def volume(self) -> int:
+        """Hundredths of a GPU."""
+        return self.spec.nodes * self.spec.gpus * self.spec.gpu_share
+
+
+def requests(rows: Iterable[Row], per_node: int, speed: float = 1.0) -> list[Request]:
+    """In the order in which they come. `per_node` is how many GPUs the largest node has; at speed 2 they come in half the time."""
+    found: dict[str, Request] = {}
+    for row in rows:
+        if row.name in found:
+            raise Refused(f"the trace names job {row.name} twice")
+        spec = _spec(row, per_node)
+        submit, duration = int(row.submit_s / speed * SECOND), max(1, int(row.duration_s * SECOND))
+        found[row.name] = Request(JobId(row.name), TenantId(row.tenant), submit, duration, spec)
+    return sorted(found.values(), key=lambda request: request.submit_ns)
+
+
+def _spec(row: Row, per_node: int) -> JobSpec:
+    nodes = _nodes(row.gpus, per_node)
+    gpus = -(-row.gpus // nodes)
+    if nodes > NODES_MAX or gpus > GPUS_PER_NODE_MAX or not 0 < row.share <= WHOLE_GPU or not 0 <= row.priority <= PRIORITY_MAX:
+        raise Refused(f"no job may ask for what {row.name} asks: {row.gpus} GPUs, {row.share} hundredths of each, priority {row.priority}")
+    return JobSpec(
+        command=("true",),
+        nodes=nodes,
+        gpus=gpus,
+        gpu_share=row.share,
+        priority=row.priority,
+        cpus_milli=row.cpus_milli,
+        memory_bytes=row.memory_bytes,
+        model=row.models,
+        reject_if_impossible=True,
+    )
+
+
+def _nodes(gpus: int, per_node: int) -> int:
+    """As few as can be, among those that share the GPUs evenly if twice as few nodes as devices do; else whole nodes."""
+    fewest = max(1, -(-gpus // per_node))
+    return next((nodes for nodes in range(fewest, 2 * fewest) if gpus % nodes == 0), fewest)
+
+
+def shuffled(rows: Iterable[Row], order: Iterable[int]) -> Iterator[Row]:
+    """Other jobs at the same times."""
+    kept = list(rows)
+    times = sorted(row.submit_s for row in kept)
+    for submit_s, index in zip(times, order, strict=True):
+        yield kept[index]._replace(submit_s=submit_s)
