@@ -3,7 +3,8 @@
 Two protocols, named in each figure's setting. `resort`: that of the published figures (SIGCOMM'22): at every arrival and end all jobs are
 sorted and placed anew, first fit, migration free; with the same once more at 30 s for each restart or move, which no published figure
 pays. SRTF and SRSF by an independent program gave 1,333,917 and 952,245 s on trace 1, 180,116 and 172,684 on trace 3: the check of this
-harness. `live`: the scheduler's own rules; nobody is preempted, nothing is known of how long a job runs. Traces: folder MUSTER_TRACES.
+harness. The levels of `las` suit trace 3: with a factor of 16 for 10 its mean there is 401,000 s, behind Tiresias-L (trace 1 hardly
+changes). `live`: the scheduler's own rules; nobody is preempted, nothing is known of how long a job runs. Traces: folder MUSTER_TRACES.
 """
 
 import os
