@@ -28,7 +28,7 @@ LARGEST_SHOWN: Final = 10
 PURE: Final = (
     *(
         f"libs/common/{stem}.py"
-        for stem in ("model", "fact", "facts", "cluster", "fold", "ledger", "change", "access_entry", "snapshot", "tenant")
+        for stem in ("model", "fact", "facts", "cluster", "fold", "ledger", "change", "access_entry", "snapshot", "tenant", "new_nodes")
     ),
     *(f"libs/common/{stem}_facts.py" for stem in ("identity", "limit", "membership", "model", "secret")),
     *(f"libs/common/{stem}_fold.py" for stem in ("job", "key", "membership", "model", "node", "secret")),
@@ -36,7 +36,10 @@ PURE: Final = (
         f"libs/common/{stem}.py"
         for stem in ("arrivals", "mig", "job_life", "gpu_life", "node_life", "model_view", "subjects", "messages", "rate_messages")
     ),
-    *(f"services/*/{stem}.py" for stem in ("state", "decide", "explain", "what_if", "orders", "leases", "queue", "roster", "renewals")),
+    *(
+        f"services/*/{stem}.py"
+        for stem in ("state", "decide", "explain", "what_if", "with_nodes", "orders", "leases", "queue", "roster", "renewals")
+    ),
     *(
         "services/scheduler/models.py",
         "services/scheduler/blockers.py",

@@ -37,6 +37,7 @@ VERBS: Final[dict[str, Verb]] = {
     "kill": Verb(JOBS, "Kill jobs at once."),
     "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
     "why": Verb(JOBS, "Say why a job is where it is, now or at any past moment."),
+    "whatif": Verb(JOBS, "Say whether a job would start now, or with nodes that are not bought yet."),
     "deploy": Verb(MODELS, "Serve a model: keep replicas of a command that answers HTTP."),
     "models": Verb(MODELS, "List models, or show one with its replicas."),
     "scale": Verb(MODELS, "Change how many replicas a model has."),

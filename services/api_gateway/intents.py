@@ -9,11 +9,14 @@ import re
 import signal
 from typing import Any, Final
 
+import msgspec
+
 from libs.common import model
 from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.model import JobId, JobSpec
+from libs.common.new_nodes import NewNodes
 from services.api_gateway import placement_fields, plain_secrets, policy_fields
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
@@ -42,6 +45,8 @@ SUBMIT_FIELDS: Final = (
     "max_execution_time",
     *placement_fields.ALIASES,
 )
+WHAT_IF_FIELDS: Final = (*SUBMIT_FIELDS, "add_nodes")
+NEW_NODES_MAX: Final = 100
 DEAD_FIELDS: Final = ("user",)
 CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
 _DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
@@ -57,6 +62,12 @@ RANGES: Final = (
     ("output_limit_bytes", OUTPUT_BYTES_MIN, OUTPUT_BYTES_MAX),
     *placement_fields.RANGES,
 )
+
+
+class _Added(msgspec.Struct, forbid_unknown_fields=True):
+    """So that a fault names the field."""
+
+    add_nodes: NewNodes
 
 
 def submission(body: object, job_id: JobId) -> JobSubmitted:
@@ -76,6 +87,19 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
     check_fact_size(fact)
     return fact
+
+
+def imagined(body: object) -> tuple[JobSpec, NewNodes | None]:
+    """What `POST /v1/whatif` asks about. Raises Refused."""
+    values = fields_of(body, WHAT_IF_FIELDS)
+    wish = values.pop("add_nodes", None)
+    spec = submission(values, JobId("whatif")).spec
+    if wish is None:
+        return spec, None
+    add = convert({"add_nodes": wish}, _Added).add_nodes
+    check_range("add_nodes.nodes", add.nodes, 1, NEW_NODES_MAX)
+    check_range("add_nodes.gpus", add.gpus, 1, model.GPUS_PER_NODE_MAX)
+    return spec, add
 
 
 def cancellation(body: object, job: Job) -> CancelRequested | None:

@@ -1,8 +1,8 @@
-"""`why JOB --at SEQ`: the state of a past sequence, folded again from a snapshot, the log and the archive,
-in a child process with a deadline.
+"""Questions that need a state of their own, folded again from a snapshot, the log and the archive, in a child process with a deadline:
+`why JOB --at SEQ`, and `whatif` with nodes that are not there.
 
 Never in the scheduler's own process: a fold of minutes holds the interpreter, and heartbeats would wait. One child at a time; run as
-`python -m services.scheduler.past JOB SEQ` it has the scheduler's settings and identity, and only reads.
+`python -m services.scheduler.past`, with a Question on its standard input, it has the scheduler's settings and identity, and only reads.
 """
 
 import asyncio
@@ -29,6 +29,8 @@ from libs.common.snapshot_store import SnapshotStore
 from services.scheduler.explain import explain
 from services.scheduler.placement.strategies import DEFAULT
 from services.scheduler.state import State
+from services.scheduler.what_if import WhatIfAsk
+from services.scheduler.with_nodes import what_if_added
 
 DEADLINE_S: Final = 30.0
 # Of MUSTER_ASK_PAST_MS: the answer is to be there before the gateway gives up.
@@ -42,6 +44,14 @@ ANSWER_BYTES_MAX: Final = 1 << 19
 NICENESS: Final = 10
 
 
+class Question(msgspec.Struct, frozen=True):
+    """As of commit `at`: why a job is where it is, or what would be."""
+
+    at: int
+    job_id: JobId = JobId("")
+    what_if: WhatIfAsk | None = None
+
+
 class Past:
     """One fold at a time, each in a child of its own; `line` starts it."""
 
@@ -51,37 +61,39 @@ class Past:
         self.turn = asyncio.Lock()
         self.waiting = 0
 
-    async def why(self, job_id: JobId, at: int) -> bytes:
+    async def answer(self, question: Question) -> bytes:
         """The proof as JSON; when it could not be had, an answer of the same form that says why not."""
         if self.waiting >= WAITING_MAX:
-            return _no_answer(job_id, at, f"{WAITING_MAX} questions about the past wait already: ask again in a moment")
+            return _no_answer(question, f"{WAITING_MAX} such questions wait already: ask again in a moment")
         self.waiting += 1
         try:
             async with self.turn:
-                return await self._ask(job_id, at)
+                return await self._ask(question)
         finally:
             self.waiting -= 1
 
-    async def _ask(self, job_id: JobId, at: int) -> bytes:
-        child = await asyncio.create_subprocess_exec(
-            *self.line, job_id, str(at), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-        )
+    async def _ask(self, question: Question) -> bytes:
+        at = question.at
+        child = await asyncio.create_subprocess_exec(*self.line, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
         try:
             async with asyncio.timeout(self.deadline_s):
-                said, _ = await child.communicate()
+                said, _ = await child.communicate(msgspec.json.encode(question))
         except TimeoutError:
-            return _no_answer(job_id, at, f"the log up to {at} could not be folded within {self.deadline_s:.0f} s")
+            return _no_answer(question, f"the log up to {at} could not be folded within {self.deadline_s:.0f} s")
         finally:
             if child.returncode is None:
                 child.kill()
                 await child.wait()
         if child.returncode or not 0 < len(said) <= ANSWER_BYTES_MAX:
-            return _no_answer(job_id, at, f"the log up to {at} could not be folded: {said.decode(errors='replace')[:400].strip()}")
+            return _no_answer(question, f"the log up to {at} could not be folded: {said.decode(errors='replace')[:400].strip()}")
         return said
 
 
-def _no_answer(job_id: JobId, at: int, text: str) -> bytes:
-    return msgspec.json.encode({"job_id": job_id, "state": "unknown", "answer": text, "blockers": [], "remedy": None, "at": at})
+def _no_answer(question: Question, text: str) -> bytes:
+    found: dict[str, object] = {"answer": text, "blockers": [], "remedy": None, "at": question.at}
+    if question.what_if is not None:
+        return msgspec.json.encode({"would_start": False, "placement": [], **found})
+    return msgspec.json.encode({"job_id": question.job_id, "state": "unknown", **found})
 
 
 async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement: str = DEFAULT) -> State:
@@ -101,13 +113,15 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement
     return State(cluster, placement=placement)
 
 
-async def main(job_id: JobId, at: int) -> bytes:
+async def main(question: Question) -> bytes:
     """The child's whole work."""
     settings = read()
     client = await log_jetstream.connect_as(settings, "scheduler")
     try:
-        state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), at, settings.placement)
-        return msgspec.json.encode(explain(state, job_id))
+        state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), question.at, settings.placement)
+        if question.what_if is not None:
+            return msgspec.json.encode(what_if_added(state.cluster, question.what_if, settings.placement))
+        return msgspec.json.encode(explain(state, question.job_id))
     finally:
         await client.close()
 
@@ -116,7 +130,7 @@ if __name__ == "__main__":
     os.nice(NICENESS)
     try:
         signal.alarm(read().ask_past_ms // 1_000 + ALONE_S)
-        sys.stdout.buffer.write(asyncio.run(main(JobId(sys.argv[1]), int(sys.argv[2]))))
+        sys.stdout.buffer.write(asyncio.run(main(msgspec.json.decode(sys.stdin.buffer.read(), type=Question))))
     except MusterError as error:
         print(error)
         sys.exit(error.exit_code)

@@ -45,7 +45,7 @@ from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain
 from services.scheduler.explain_model import explain_model
 from services.scheduler.leases import Leases
-from services.scheduler.past import DEADLINE_PART, Past
+from services.scheduler.past import DEADLINE_PART, Past, Question
 from services.scheduler.renewals import Renewals
 from services.scheduler.roster import roster
 from services.scheduler.state import State
@@ -224,7 +224,7 @@ class Scheduler:
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
-        await self.bus.subscribe(subjects.ask_scheduler("whatif"), self._on_what_if)
+        await self.bus.subscribe(subjects.ask_scheduler("whatif"), self._on_what_if, concurrent=True)
         await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
 
     async def _send_orders(self) -> None:
@@ -323,7 +323,11 @@ class Scheduler:
 
     async def _on_what_if(self, subject: str, data: bytes) -> bytes:
         began = self.clock.boot_ns()
-        found = what_if(self.state, msgspec.msgpack.decode(data, type=WhatIfAsk))
+        ask = msgspec.msgpack.decode(data, type=WhatIfAsk)
+        if ask.add is None:
+            found = what_if(self.state, ask)
+        else:
+            found = msgspec.json.decode(await self.past.answer(Question(self.acked.seq, what_if=ask)))
         return msgspec.json.encode(found | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
 
     async def _on_why(self, subject: str, data: bytes) -> bytes | None:
@@ -331,7 +335,7 @@ class Scheduler:
         if ask.model:
             return msgspec.json.encode(explain_model(self.state, ask.model))
         if ask.at:
-            return await self.past.why(ask.job_id, ask.at)
+            return await self.past.answer(Question(ask.at, ask.job_id))
         return msgspec.json.encode(explain(self.state, ask.job_id))
 
     async def _farewell(self) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.model import GpuHold, JobId, JobSpec, TenantId
+from libs.common.new_nodes import NewNodes
 from services.scheduler.decide import passes_limit, stands_aside
 from services.scheduler.explain import why_queued
 from services.scheduler.placement.choose import NOTHING, Choice, choose
@@ -22,10 +23,11 @@ LAST: Final = 1 << 62
 
 
 class WhatIfAsk(msgspec.Struct, frozen=True):
-    """The job as its tenant would submit it."""
+    """The job as its tenant would submit it; `add` are nodes to imagine beside the cluster's (`with_nodes.py`)."""
 
     spec: JobSpec
     tenant: TenantId
+    add: NewNodes | None = None
 
 
 def what_if(state: State, ask: WhatIfAsk) -> dict[str, Any]:

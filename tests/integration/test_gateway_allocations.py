@@ -11,6 +11,7 @@ import pytest
 from libs.common import subjects
 from libs.common.messages import Vitals
 from libs.common.model import NodeId
+from libs.common.new_nodes import NewNodes
 from services.scheduler.what_if import WhatIfAsk
 from tests.integration.gateway_world import World, gateway_world
 
@@ -76,6 +77,11 @@ async def test_whatif_asks_the_scheduler_in_the_asker_s_tenant_and_records_nothi
     await world.bus.subscribe(subjects.ask_scheduler("whatif"), answer)
     assert (await world.ask("POST", "/v1/whatif", json={"command": ["x"], "gpus": 2, "max_execution_time": "1h"}))["would_start"]
     assert [(ask.tenant, ask.spec.gpus, ask.spec.time_limit_s) for ask in asks] == [("default", 2, 3_600)]
+    more = {"command": ["x"], "add_nodes": {"nodes": 2, "model": "H100"}}
+    assert (await world.ask("POST", "/v1/whatif", json=more))["would_start"]
+    assert asks[-1].add == NewNodes(2, 8, "H100")
+    for wrong, said in (({"nodes": 0}, "add_nodes.nodes: 0 is out of bounds"), ({"racks": 1}, "racks"), (7, "add_nodes")):
+        assert said in (await world.ask("POST", "/v1/whatif", 422, json={"command": ["x"], "add_nodes": wrong}))["detail"]
     assert "did you mean 'gpus'" in (await world.ask("POST", "/v1/whatif", 422, json={"command": ["x"], "gpu": 2}))["detail"]
     assert await world.said() == before
 

@@ -12,9 +12,11 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.clock import SystemClock
 from libs.common.log_jetstream import JetStreamLog, connect, create_stream
-from libs.common.model import JobId, JobSpec
+from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.new_nodes import NewNodes
 from libs.common.writer import Writer
-from services.scheduler.past import WAITING_MAX, Past
+from services.scheduler.past import WAITING_MAX, Past, Question
+from services.scheduler.what_if import WhatIfAsk
 from tests.integration.test_agent_process import nats_server
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
@@ -36,15 +38,18 @@ async def test_the_child_explains_the_state_of_a_past_sequence(tmp_path: Path, m
             await writer.commit([fact])
         await client.close()
         past = Past()
-        then, now, none = [msgspec.json.decode(await past.why(job, at)) for job, at in ((JOB, 1), (JOB, 2), (JobId("x"), 2))]
+        added = Question(2, what_if=WhatIfAsk(JobSpec(command=("true",)), TenantId("default"), NewNodes()))
+        what_if = msgspec.json.decode(await past.answer(added))
+        then, now, none = [msgspec.json.decode(await past.answer(Question(at, job))) for job, at in ((JOB, 1), (JOB, 2), (JobId("x"), 2))]
     assert (then["state"], then["at"]) == ("pending", 1)
     assert (now["state"], now["at"]) == ("rejected", 2)
     assert none["state"] == "unknown"
+    assert (what_if["would_start"], what_if["at"]) == (False, 2) and "no node here has such GPUs" in what_if["answer"]
 
 
 async def test_a_child_past_its_deadline_is_ended_and_the_loop_goes_on_meanwhile() -> None:
     past = Past(SLEEPS, deadline_s=0.5)
-    answer = asyncio.create_task(past.why(JOB, 7))
+    answer = asyncio.create_task(past.answer(Question(7, JOB)))
     turns = 0
     while not answer.done():
         await asyncio.sleep(0.01)
@@ -56,19 +61,19 @@ async def test_a_child_past_its_deadline_is_ended_and_the_loop_goes_on_meanwhile
 
 async def test_only_so_many_questions_wait() -> None:
     past = Past(SLEEPS, deadline_s=0.2)
-    told = await asyncio.gather(*(past.why(JOB, n) for n in range(WAITING_MAX + 1)))
+    told = await asyncio.gather(*(past.answer(Question(n, JOB)) for n in range(WAITING_MAX + 1)))
     assert ["wait already" in msgspec.json.decode(one)["answer"] for one in told] == [False] * WAITING_MAX + [True]
 
 
 async def test_a_child_that_fails_says_why() -> None:
-    told = msgspec.json.decode(await Past((sys.executable, "-c", "print('no log'); raise SystemExit(3)")).why(JOB, 1))
+    told = msgspec.json.decode(await Past((sys.executable, "-c", "print('no log'); raise SystemExit(3)")).answer(Question(1, JOB)))
     assert told["answer"].endswith("could not be folded: no log")
 
 
 async def test_a_question_that_is_given_up_leaves_no_child_behind(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     past = Past((sys.executable, "-c", f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(60)"))
-    asking = asyncio.create_task(past.why(JOB, 1))
+    asking = asyncio.create_task(past.answer(Question(1, JOB)))
     async with asyncio.timeout(10):
         while not note.exists() or not note.read_text():
             await asyncio.sleep(0.01)

@@ -23,13 +23,14 @@ def command(ref: str, at: int | None, form: str) -> None:
     """
     answer = ask(read_profile(), "GET", job_path(ref, "why"), {"at": at})
     if not print_value(answer, form):
-        _print(answer)
+        state = str(answer.get("state", ""))
+        said = clean(str(answer.get("answer", "")))
+        print(said if state in said else f"{tinted(state, state_colour(state))}: {said}")
+        print_proof(answer)
 
 
-def _print(answer: Json) -> None:
-    state = str(answer.get("state", ""))
-    said = clean(str(answer.get("answer", "")))
-    print(said if state in said else f"{tinted(state, state_colour(state))}: {said}")
+def print_proof(answer: Json) -> None:
+    """What stands in the way, and what would help."""
     blockers = answer.get("blockers") or []
     if blockers:
         print()

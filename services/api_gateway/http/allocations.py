@@ -7,7 +7,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.cluster import GpuView
-from libs.common.model import JobId
 from services.api_gateway import intents, roles
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import PageQuery, Query, answer_page, documented, principal_of, settled, signed_body_of
@@ -39,10 +38,12 @@ async def list_allocations(request: Request) -> Response:
     return await answer_page("allocations", list(allocations(cluster)), query, cluster.seq, id_of, shown, wanted)
 
 
-@router.post("/v1/whatif", openapi_extra=documented(Query, intents.SUBMIT_FIELDS))
+@router.post("/v1/whatif", openapi_extra=documented(Query, intents.WHAT_IF_FIELDS))
 async def what_if(request: Request) -> Response:
-    """Whether this job would start now, and where, or what stands in its way. Nothing is recorded and nothing is held for it."""
+    """Whether this job would start now, and where, or what stands in its way; with `add_nodes` as if these had joined. Nothing is
+    recorded and nothing is held for it.
+    """
     gateway, _ = await settled(request, Query)
-    spec = intents.submission(await signed_body_of(request), JobId("whatif")).spec
-    question = msgspec.msgpack.encode({"spec": spec, "tenant": principal_of(request).tenant})
-    return await ask_scheduler(gateway, "whatif", question, gateway.settings.ask_ms)
+    spec, add = intents.imagined(await signed_body_of(request))
+    question = msgspec.msgpack.encode({"spec": spec, "tenant": principal_of(request).tenant, "add": add})
+    return await ask_scheduler(gateway, "whatif", question, gateway.settings.ask_ms if add is None else gateway.settings.ask_past_ms)

@@ -11,7 +11,7 @@ import msgspec
 
 from libs.common import mig
 from libs.common.messages import PruneAsk
-from libs.common.model import ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
+from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
 from services.api_gateway import (
     idempotency,
     identity_intents,
@@ -47,6 +47,15 @@ FIELDS: Final[dict[str, Schema]] = {
     "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
     "signal": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]},
     "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
+    "add_nodes": {
+        "type": "object",
+        "properties": {
+            "nodes": {"type": "integer", "minimum": 1, "maximum": intents.NEW_NODES_MAX, "default": 1},
+            "gpus": {"type": "integer", "minimum": 1, "maximum": GPUS_PER_NODE_MAX, "default": 8},
+            "model": {"type": "string"},
+        },
+        "additionalProperties": False,
+    },
     "scheduling_policy": {"type": "string", "enum": list(policy_fields.SCHEDULING_POLICIES)},
     "gpu_hours_per": {"type": "string", "enum": list(identity_intents.PERIODS)},
     "value": {"type": "string", "minLength": 1, "pattern": r"^[^\x00]+$"},
