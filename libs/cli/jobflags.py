@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from libs.cli import placement_flags
+from libs.cli import order_flags, placement_flags
 from libs.cli.durations import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,6 +58,7 @@ _FLAGS = (
         type=click.Choice(["fifo", "priority", "affinity", "gang", "real_time"]),
         help="What it counts on of its queue; what contradicts that is refused.",
     ),
+    *order_flags.FLAGS,
     *placement_flags.FLAGS,
 )
 # Flags that say something by being false.

@@ -35,6 +35,10 @@ VERBS: Final[dict[str, Verb]] = {
     "port-forward": Verb(JOBS, "Reach a port of a running job from this machine."),
     "cancel": Verb(JOBS, "Ask jobs to stop, then kill them after a grace period."),
     "kill": Verb(JOBS, "Kill jobs at once."),
+    "hold": Verb(JOBS, "Keep jobs from being placed until they are released."),
+    "release": Verb(JOBS, "Let held jobs be placed."),
+    "requeue": Verb(JOBS, "End the running attempt of jobs and let them wait for the next one."),
+    "update": Verb(JOBS, "Change the priority or the time limit of jobs."),
     "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
     "why": Verb(JOBS, "Say why a job is where it is, now or at any past moment."),
     "whatif": Verb(JOBS, "Say whether a job would start now, or with nodes that are not bought yet."),
@@ -47,6 +51,7 @@ VERBS: Final[dict[str, Verb]] = {
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or say that it is dead."),
     "prune": Verb(CLUSTER, "Remove the output of ended jobs from the nodes."),
     "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
+    "queue": Verb(CLUSTER, "List queues and set how each is ordered."),
     "top": Verb(CLUSTER, "Watch the cluster live."),
     "log": Verb(HISTORY, "Print the log of facts."),
     "state": Verb(HISTORY, "Print the state of the cluster at a past moment of the log."),
@@ -70,7 +75,7 @@ VERBS: Final[dict[str, Verb]] = {
 
 # What people type who come from elsewhere.
 KNOWN_ELSEWHERE: Final = {
-    "queue": "ps", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "jobs": "ps", "apply": "submit", "sbatch": "submit",
+    "queues": "queue list", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "jobs": "ps", "apply": "submit", "sbatch": "submit",
     "srun": "run", "shell": "exec -it", "ssh": "exec -it", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "gpu": "gpus", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",

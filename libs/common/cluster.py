@@ -11,7 +11,10 @@ import msgspec
 
 from libs.common import job_life, node_life
 from libs.common.arrivals import Arrivals
+from libs.common.identity import Key as Key
+from libs.common.identity import Secret as Secret
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, ModelSpec, NodeId, TenantId, Timing, attempt_key
+from libs.common.ordering import JobQueue, Ordering
 from libs.common.tenant import Tenant as Tenant
 
 # Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
@@ -78,6 +81,7 @@ class Job(msgspec.Struct):
     placed_seq: int = 0
     charged: int = 0  # the last attempt that quota charged
     members: dict[NodeId, MemberView] = {}
+    order: Ordering = msgspec.field(default_factory=Ordering)
 
     @property
     def ref(self) -> AttemptRef:
@@ -200,41 +204,15 @@ class Membership(msgspec.Struct):
     removed: bool = False
 
 
-class Key(msgspec.Struct):
-    """An API key that counts, by its hashes. Times are nanoseconds of the writers' wall clocks; 0 = never."""
-
-    key_id: str
-    tenant: TenantId
-    user: str
-    role: str
-    name: str
-    secret_hash: str
-    created_ns: int = 0
-    expires_ns: int = 0
-    rotated_ns: int = 0
-    old_hash: str = ""
-    old_until_ns: int = 0
-    by: str = ""
-    request: str = ""
-
-
-class Secret(msgspec.Struct):
-    """That a tenant has a secret of this name; the value is in no fold."""
-
-    tenant: TenantId
-    name: str
-    version: int
-    set_ns: int
-    user: str = ""
-
-
 class Charge(msgspec.Struct, frozen=True):
-    """What an ended attempt used: hundredths of a GPU times milliseconds, as UsageCharged says it."""
+    """What an ended attempt used, as UsageCharged says it."""
 
     job_id: JobId
     attempt: int
     tenant: TenantId
     share_ms: int
+    cpu_ms: int = 0
+    memory_ms: int = 0
 
 
 class WriterMark(msgspec.Struct, frozen=True):
@@ -279,6 +257,13 @@ class Cluster(msgspec.Struct):
     ended: dict[JobId, int] = {}
     uncharged: dict[str, Charge] = {}
     models: dict[str, Model] = {}
+    queues: dict[str, JobQueue] = {}
+    # By the job that they wait for: `Ordering.waits` read backwards.
+    dependents: dict[JobId, list[JobId]] = {}
+    # The last living one by `tenant/user/name`, of those that say `singleton`.
+    singletons: dict[str, JobId] = {}
+    # Until when use is decayed, in hours since 1970.
+    use_hour: int = 0
     writers: dict[str, WriterMark] = {}
     facts: int = 0
     ignored: int = 0

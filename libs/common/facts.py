@@ -31,6 +31,9 @@ from libs.common.model_facts import ModelUndeployed as ModelUndeployed
 from libs.common.model_facts import ReplicaReady as ReplicaReady
 from libs.common.model_facts import ReplicasScaled as ReplicasScaled
 from libs.common.model_facts import ReplicaUnready as ReplicaUnready
+from libs.common.order_facts import JobUpdated as JobUpdated
+from libs.common.order_facts import QueueSet as QueueSet
+from libs.common.order_facts import RequeueRequested as RequeueRequested
 from libs.common.secret_facts import SecretRemoved as SecretRemoved
 from libs.common.secret_facts import SecretSet as SecretSet
 
@@ -80,13 +83,17 @@ class JobRejected(Fact, frozen=True, tag="job.rejected"):
 
 class UsageCharged(Fact, frozen=True, tag="usage.charged"):
     """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds. Of a member whose node measured how long it
-    ran, that time; of any other, from placement to close by the schedulers' wall clocks.
+    ran, that time; of any other, from placement to close by the schedulers' wall clocks. Of the host likewise: thousandths of a CPU and
+    MiB times milliseconds. `hour` since 1970 by quota's clock: until then what was used before has decayed (`ordering.py`); 0: not said.
     """
 
     job_id: JobId
     attempt: int
     tenant: TenantId
     share_ms: int
+    cpu_ms: int = 0
+    memory_ms: int = 0
+    hour: int = 0
 
 
 class TermBegan(Fact, frozen=True, tag="term.began"):
@@ -262,6 +269,9 @@ GatewayFact = (
     | ModelScaled
     | ModelUndeployed
     | NodeDeclaredDead
+    | QueueSet
+    | JobUpdated
+    | RequeueRequested
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
 JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed

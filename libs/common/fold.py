@@ -8,7 +8,7 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import job_fold, key_fold, membership_fold, model_fold, node_fold, secret_fold, subjects
+from libs.common import job_fold, key_fold, membership_fold, model_fold, node_fold, order_fold, secret_fold, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
@@ -89,11 +89,14 @@ def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Chan
     tenant.used_share_ms += fact.share_ms
     if tenant.month:
         tenant.month_share_ms += fact.share_ms
+    order_fold.charged(cluster, fact)
     cluster.uncharged.pop(attempt_key(fact.job_id, fact.attempt), None)
     job = cluster.jobs.get(fact.job_id)
-    if job is not None:
-        job.charged = max(job.charged, fact.attempt)
-    return Change()
+    if job is None:
+        return Change()
+    job.charged = max(job.charged, fact.attempt)
+    job.order.attained += fact.share_ms
+    return Change((fact.job_id,))
 
 
 def _budget_exhausted(cluster: Cluster, fact: f.BudgetExhausted, stamp: Stamp) -> Change:
@@ -139,6 +142,9 @@ _FOLDS: Final = {
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,
     f.NodeDeclaredDead: node_fold.declared_dead,
+    f.QueueSet: order_fold.queue_set,
+    f.JobUpdated: order_fold.updated,
+    f.RequeueRequested: order_fold.requeue_requested,
     f.JobAdmitted: job_fold.admitted,
     f.JobRejected: job_fold.rejected,
     f.UsageCharged: _usage_charged,

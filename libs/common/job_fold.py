@@ -6,11 +6,12 @@ members, so that the order in which two nodes speak does not matter.
 
 from collections.abc import Collection
 
-from libs.common import arrivals, job_life, ledger, model_fold
+from libs.common import arrivals, job_life, ledger, model_fold, order_fold
 from libs.common import facts as f
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, known_to_agent, tenant_of
 from libs.common.model import JobId, Member, NodeId, attempt_key
+from libs.common.ordering import MIB
 
 
 def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
@@ -19,6 +20,7 @@ def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
     job = Job(fact.job_id, fact.spec, fact.tenant, fact.user, stamp.seq, request=fact.request, submitted_ns=stamp.at_ns)
     cluster.jobs[fact.job_id] = job
     tenant_of(cluster, fact.tenant).waiting += 1
+    order_fold.begin(cluster, job)
     return Change((fact.job_id,))
 
 
@@ -44,8 +46,8 @@ def rejected(cluster: Cluster, fact: f.JobRejected, stamp: Stamp) -> Change:
     if job is None or job.admitted:
         return NOTHING
     job.reason = fact.reason
-    _end(cluster, job, job_life.REJECTED, stamp)
-    return Change((fact.job_id,))
+    dependents = _end(cluster, job, job_life.REJECTED, stamp)
+    return Change((fact.job_id, *dependents))
 
 
 def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
@@ -55,6 +57,7 @@ def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
     job.state = job_life.QUEUED
     job.queued_ns = stamp.at_ns
     arrivals.note(cluster.arrivals, job.spec)
+    order_fold.queued(cluster, job)
     return Change((fact.job_id,))
 
 
@@ -118,23 +121,28 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
         return NOTHING
     nodes = homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
+    if fact.outcome == job_life.COMPLETED:
+        order_fold.completed(cluster, job)
     _leave_nodes(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
-    _end(cluster, job, fact.outcome, stamp)
-    return Change((fact.job_id,), nodes, model_fold.closed(cluster, job, fact, stamp))
+    dependents = _end(cluster, job, fact.outcome, stamp)
+    return Change((fact.job_id, *dependents), nodes, model_fold.closed(cluster, job, fact, stamp))
 
 
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
     """An attempt that was placed is over: quota owes it a charge."""
     if job.members and job.charged < job.attempt:
         placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
-        used = sum(_used(member, placed_ms) for member in job.members.values())
-        cluster.uncharged[attempt_key(job.job_id, job.attempt)] = Charge(job.job_id, job.attempt, job.tenant, used)
+        members = job.members.values()
+        used = sum(sum(wish.share for wish in member.gpus) * _used_ms(member, placed_ms) for member in members)
+        run_ms = sum(_used_ms(member, placed_ms) for member in members)
+        charge = Charge(job.job_id, job.attempt, job.tenant, used, job.spec.cpus_milli * run_ms, job.spec.memory_bytes // MIB * run_ms)
+        cluster.uncharged[attempt_key(job.job_id, job.attempt)] = charge
 
 
-def _used(member: MemberView, placed_ms: int) -> int:
+def _used_ms(member: MemberView, placed_ms: int) -> int:
     """By the clock of the member's own machine where that measured it: two schedulers' wall clocks may be far apart."""
-    return sum(wish.share for wish in member.gpus) * (member.run_ms or placed_ms)
+    return member.run_ms or placed_ms
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
@@ -260,13 +268,16 @@ def _forget_attempt(cluster: Cluster, job: Job) -> None:
     job.stop_reason, job.stop_signal, job.stop_grace_ms, job.port, job.placed_seq = "", 0, 0, 0, 0
 
 
-def _end(cluster: Cluster, job: Job, state: str, stamp: Stamp) -> None:
+def _end(cluster: Cluster, job: Job, state: str, stamp: Stamp) -> tuple[JobId, ...]:
+    """Gives the jobs that waited for this one."""
     if job.state in (job_life.PENDING, job_life.QUEUED):
         tenant_of(cluster, job.tenant).waiting -= 1
     job.state = state
     job.ended_ns = stamp.at_ns
+    dependents = order_fold.end(cluster, job)
     cluster.ended[job.job_id] = stamp.seq
     if len(cluster.ended) > ENDED_JOBS_KEPT:
         oldest = next(iter(cluster.ended))
         del cluster.ended[oldest]
         del cluster.jobs[oldest]
+    return dependents

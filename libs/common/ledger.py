@@ -46,6 +46,8 @@ def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
         tenant.held_share += wish.share
     if job.spec.cpus_milli or job.spec.memory_bytes:
         cluster.nodes[member.node_id].held[key] = (job.spec.cpus_milli, job.spec.memory_bytes)
+        tenant.use.held_cpus_milli += job.spec.cpus_milli
+        tenant.use.held_memory_bytes += job.spec.memory_bytes
 
 
 def release(cluster: Cluster, job: Job, member: MemberView) -> None:
@@ -56,4 +58,6 @@ def release(cluster: Cluster, job: Job, member: MemberView) -> None:
         view = cluster.gpus[wish.uuid]
         tenant.held_share -= view.holds.pop(key, 0)
         view.parts.pop(key, None)
-    cluster.nodes[member.node_id].held.pop(key, None)
+    cpus_milli, memory_bytes = cluster.nodes[member.node_id].held.pop(key, (0, 0))
+    tenant.use.held_cpus_milli -= cpus_milli
+    tenant.use.held_memory_bytes -= memory_bytes

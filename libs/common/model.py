@@ -62,6 +62,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be there; `gpu_uuids` are the only devices
     that serve; a job with one of the labels `anti_affinity` is never on the same node; `placement` is a strategy's name.
     `scheduling_policy` is what the job counts on of its queue, as the gateway checked it.
+    From `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run; it begins when each job of `after`
+    has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
+    releases it.
     """
 
     command: tuple[str, ...]
@@ -108,6 +111,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     placement: str = ""
     mixed: bool = False
     scheduling_policy: str = ""
+    queue: str = ""
+    deadline_ns: int = 0
+    estimate_s: int = 0
+    after: tuple[tuple[str, JobId], ...] = ()
+    singleton: bool = False
+    hold: bool = False
 
     @property
     def ignores_lease(self) -> bool:

@@ -3,6 +3,7 @@
 import msgspec
 
 from libs.common.model import PER_LIFE, PER_MONTH, TenantId
+from libs.common.ordering import Use
 
 
 class Tenant(msgspec.Struct):
@@ -29,6 +30,7 @@ class Tenant(msgspec.Struct):
     month: int = 0
     month_share_ms: int = 0
     spent_month_hours: int = 0
+    use: Use = msgspec.field(default_factory=Use)
 
     @property
     def monthly(self) -> bool:

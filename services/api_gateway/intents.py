@@ -17,7 +17,7 @@ from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.model import JobId, JobSpec
 from libs.common.new_nodes import NewNodes
-from services.api_gateway import placement_fields, plain_secrets, policy_fields
+from services.api_gateway import order_intents, placement_fields, plain_secrets, policy_fields
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -44,6 +44,7 @@ SUBMIT_FIELDS: Final = (
     "time_limit",
     "max_execution_time",
     *placement_fields.ALIASES,
+    *order_intents.ALIASES,
 )
 WHAT_IF_FIELDS: Final = (*SUBMIT_FIELDS, "add_nodes")
 NEW_NODES_MAX: Final = 100
@@ -61,6 +62,7 @@ RANGES: Final = (
     ("retries", 0, RETRIES_MAX),
     ("output_limit_bytes", OUTPUT_BYTES_MIN, OUTPUT_BYTES_MAX),
     *placement_fields.RANGES,
+    *order_intents.RANGES,
 )
 
 
@@ -81,6 +83,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     take_alias(values, "max_execution_time", "time_limit_s", duration_s)
     take_alias(values, "fraction", "gpu_share", hundredths)
     placement_fields.take_aliases(values)
+    order_intents.take_aliases(values)
     policy_fields.take_policy(values)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     _check(spec)

@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import structs
+
 from libs.common.cluster import Tenant, tenant_of
 from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, JobAdmitted, JobRejected, UsageCharged
 from libs.common.months import month_of
+from libs.common.ordering import HOUR_NS
 from services.quota.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
 def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
-    """The next decision; admissions before charges, for somebody waits for them."""
-    return admit(state) or renew(state, now_ns) or charge(state) or exhaust(state)
+    """The next decision; admissions before charges, for somebody waits for them. `now_ns` is the time of facts."""
+    return admit(state) or renew(state, now_ns) or charge(state, now_ns) or exhaust(state)
 
 
 def admit(state: State) -> Sequence[AnyFact]:
@@ -41,10 +44,10 @@ def renew(state: State, now_ns: int) -> Sequence[AnyFact]:
     return NONE
 
 
-def charge(state: State) -> Sequence[AnyFact]:
+def charge(state: State, now_ns: int) -> Sequence[AnyFact]:
     """An ended attempt is charged once."""
     for due in state.cluster.uncharged.values():
-        return (UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=due.share_ms),)
+        return (UsageCharged(**structs.asdict(due), hour=now_ns // HOUR_NS),)
     return NONE
 
 

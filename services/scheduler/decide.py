@@ -14,6 +14,7 @@ from libs.common import job_life, node_life
 from libs.common.cluster import Job, MemberView, is_removed
 from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeRemoved, NodeReturned
 from libs.common.model import Member, NodeId
+from services.scheduler.line import heads
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose_for, possible
@@ -28,6 +29,10 @@ ATTEMPTS_MAX: Final = 100
 # Its node ended it at its limit, by the node's own clock (`services/node_agent/decide.py`).
 TIME_LIMIT: Final = "time_limit"
 NODE_REMOVED: Final = "node_removed"
+# A user asked for the next attempt.
+REQUEUED: Final = "requeued"
+# The job that it had to wait for did not end well.
+IN_VAIN: Final = "dependency_failed"
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
@@ -50,6 +55,7 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
     the time of facts, for the waits after crashes, which outlive a term; without it one clock is both.
     """
     state.now_ns = now_ns
+    state.pass_time(now_ns if wall_ns is None else wall_ns)
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
         return NONE
     return (
@@ -79,6 +85,8 @@ def settled(job: Job) -> JobClosed | JobRequeued:
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
     code = _exit_code(members)
+    if job.stop_reason == REQUEUED and job.cancel is None and job.attempt < ATTEMPTS_MAX:
+        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=REQUEUED, counted=False)
     if reason == "" and (job.cancel is None or job.spec.serve is None):
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
     if reason == "cancelled" or job.cancel is not None:
@@ -129,13 +137,14 @@ def _may_try_again(job: Job, reason: str, counted: bool) -> bool:
 
 
 def stop(state: State) -> Sequence[AnyFact]:
-    """A cancel becomes an order; a gang of which one member ended badly is stopped as a whole."""
+    """A cancel or a requeue becomes an order; a gang of which one member ended badly is stopped as a whole."""
     job = state.first(STOP)
     if job is None:
         return NONE
     if job.cancel is not None:
         return (_stop_order(job, "cancelled", job.cancel.signal, job.cancel.grace_s),)
-    assert is_hurt(job)
+    if not is_hurt(job):
+        return (_stop_order(job, REQUEUED, 15, job.spec.grace_s),)
     return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s),)
 
 
@@ -199,11 +208,12 @@ def remove_node(state: State, removable: Sequence[NodeId]) -> Sequence[AnyFact]:
 
 
 def withdraw(state: State) -> Sequence[AnyFact]:
-    """A job that was cancelled while it waited ends at once."""
+    """A job that was cancelled while it waited ends at once, and so does one that waits for another in vain."""
     job = state.first(WITHDRAW)
     if job is None:
         return NONE
-    return (JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason="cancelled"),)
+    reason = IN_VAIN if job.cancel is None else "cancelled"
+    return (JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=reason),)
 
 
 def enqueue(state: State) -> Sequence[AnyFact]:
@@ -227,7 +237,7 @@ def place(state: State) -> Sequence[AnyFact]:
     versions = (state.capacity.version, state.queue.version)
     if state.nothing_fits == versions or not state.queue.waiting:
         return NONE
-    for _, job_id, shape in state.queue.heads():
+    for _, job_id, shape in heads(state):
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue

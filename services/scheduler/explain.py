@@ -11,6 +11,7 @@ from libs.common.cluster import Cluster, Job, Tenant, is_ready, silent_nodes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from services.scheduler.blockers import Blocker, blocker, node_blockers
 from services.scheduler.decide import over_limit, passes_limit, stands_aside
+from services.scheduler.line import heads, rank
 from services.scheduler.placement.choose import NOTHING, choose, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
@@ -47,6 +48,8 @@ def _silent(state: State, job: Job, nodes: list[NodeId]) -> dict[str, Any]:
 
 def why_queued(state: State, job: Job) -> dict[str, Any]:
     """The proof for a job that waits, or would."""
+    if job.order.held or job.order.waits:
+        return _kept_back(state, job)
     blockers = list(node_blockers(state, job))
     shape = shape_of(job)
     tenant = state.cluster.tenants.get(job.tenant) or Tenant(job.tenant)
@@ -80,6 +83,17 @@ def _at_limit(state: State, job: Job, tenant: Tenant, asked: int, blockers: list
     return _answer(state, job.job_id, job.state, text, found, "wait for the tenant's jobs to end")
 
 
+def _kept_back(state: State, job: Job) -> dict[str, Any]:
+    """It is not in line at all: somebody holds it, or it waits for other jobs."""
+    others = [other for _, other in job.order.waits]
+    if others:
+        first = f"{others[0]} is {state.cluster.jobs[others[0]].state}"
+        text = f"it begins after {', '.join(others[:3])}{' and others' if len(others) > 3 else ''}; {first}"
+        return _answer(state, job.job_id, job.state, text, [blocker("dependency", len(others), first)], f"muster why {others[0]}")
+    who = job.order.held_by or "its user"
+    return _answer(state, job.job_id, job.state, f"{who} holds it", [blocker("held", 1, who)], f"muster release {job.job_id}")
+
+
 def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:
     ahead = _ahead(state, job)
     if not ahead:
@@ -91,13 +105,15 @@ def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:
 
 def _ahead(state: State, job: Job) -> list[JobId]:
     """The waiting jobs that `decide.place` comes to before this one, and does not pass over, in order."""
-    aside = {shape: stands_aside(state, shape, state.cluster.jobs[head]) for _, head, shape in state.queue.heads()}
-    own = state.order(job)
-    return [job_id for _, job_id in sorted((k, j) for j, (k, shape) in state.queue.waiting.items() if k < own and not aside[shape])]
+    aside = {shape: stands_aside(state, shape, state.cluster.jobs[head]) for _, head, shape in heads(state)}
+    ranks = {lane.lane_id: rank(state, lane.lane_id) for lane in state.queue.live_lanes()}
+    places = {job_id: (ranks[each.lane], each.key) for job_id, each in state.queue.waiting.items() if not aside[each.shape]}
+    own = (rank(state, state.lane_of(job)), state.key_of(job))
+    return sorted((job_id for job_id, place in places.items() if place < own), key=places.__getitem__)
 
 
 def _queue(ahead: list[JobId]) -> list[Blocker]:
-    return [blocker("queue order", len(ahead), f"{ahead[0]} has a higher priority or came first")] if ahead else []
+    return [blocker("queue order", len(ahead), f"{ahead[0]} goes first by the order of its queue")] if ahead else []
 
 
 def _cheapest(state: State, job: Job) -> str:

@@ -14,13 +14,15 @@ from zlib import crc32
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
-from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, TenantSet
-from libs.common.model import JobId, NodeId
+from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, QueueSet, TenantSet
+from libs.common.model import WHOLE_GPU, JobId, NodeId
+from libs.common.ordering import DEFAULT_QUEUE, MIB, JobQueue
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.strategies import DEFAULT
-from services.scheduler.queue import Queue
+from services.scheduler.policies import OrderKey, Policy, Sizes
+from services.scheduler.queue import LaneId, Queue
 
 ENQUEUE: Final = "enqueue"
 WITHDRAW: Final = "withdraw"
@@ -33,10 +35,11 @@ PORTS: Final = PORT_LAST - PORT_FIRST + 1
 
 
 class Noted(NamedTuple):
-    """The port that a placed job was given, and on which address."""
+    """The port that a placed job was given, and on which address; what it holds, in hundredths of a GPU, at least 1."""
 
     address: str
     port: int
+    share: int
 
 
 class State:
@@ -46,11 +49,17 @@ class State:
 
     def __init__(self, cluster: Cluster, policy: str = "priority", placement: str = DEFAULT) -> None:
         self.cluster = cluster
-        self.order = policies.POLICIES[policy]
+        self.policy = policies.POLICIES[policy]
         self.epoch = 0
         self.now_ns = 0
         self.capacity = Capacity(placement)
         self.queue = Queue()
+        # By queue, what its placed jobs hold; when a waiting job's key turns, by the wall clock, which was last `wall_ns`.
+        self.queue_held: Counter[str] = Counter()
+        self.turns: list[tuple[int, JobId]] = []
+        self.wall_ns = 0
+        self.size_of: dict[NodeId, Sizes] = {}
+        self.sizes: Sizes = (0, 0, 0)
         # The jobs of each rule as a heap of (submission, job); `bucket_of` says which entries still hold.
         self.buckets: dict[str, list[tuple[int, JobId]]] = {name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE)}
         self.bucket_of: dict[JobId, str] = {}
@@ -85,6 +94,8 @@ class State:
             if isinstance(fact, TenantSet):
                 self.queue.version += 1  # a higher limit may let a job start
                 self.capacity.reopen(self.cluster)  # or its word on sharing open a device
+            if isinstance(fact, QueueSet):
+                self._reorder(fact.queue)
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log; their sequence is not known yet."""
@@ -127,6 +138,31 @@ class State:
             heappop(self.deadlines)
         return None
 
+    def queue_named(self, name: str) -> JobQueue:
+        return self.cluster.queues.get(name) or JobQueue(name)
+
+    def policy_of(self, queue: JobQueue) -> Policy:
+        return policies.POLICIES.get(queue.policy, self.policy)
+
+    def lane_of(self, job: Job) -> LaneId:
+        name = job.spec.queue or DEFAULT_QUEUE
+        ranked = self.policy_of(self.queue_named(name)).rank
+        return LaneId(name, job.tenant if ranked is not None else "")
+
+    def key_of(self, job: Job) -> OrderKey:
+        """Its place in its lane."""
+        queue = self.queue_named(job.spec.queue or DEFAULT_QUEUE)
+        return self.policy_of(queue).key(job, queue, self.wall_ns)
+
+    def pass_time(self, wall_ns: int) -> None:
+        """Give those jobs their keys again whose keys turn by time."""
+        self.wall_ns = wall_ns
+        while self.turns and self.turns[0][0] < wall_ns:
+            job_id = heappop(self.turns)[1]
+            if job_id in self.queue.waiting:
+                job = self.cluster.jobs[job_id]
+                self.queue.add(job, self.key_of(job), self.lane_of(job))
+
     def wake_models(self, now_ns: int, quiet: tuple[NodeId, ...]) -> None:
         """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
         if quiet != self.quiet:
@@ -153,6 +189,18 @@ class State:
                 return port
         return 0
 
+    def _reorder(self, name: str) -> None:
+        """The queue has another policy, or is new: all that waits there is sorted anew."""
+        self.queue.version += 1
+        for job_id in [job_id for job_id, waiting in self.queue.waiting.items() if waiting.lane.queue == name]:
+            self._wait(self.cluster.jobs[job_id])
+
+    def _wait(self, job: Job) -> None:
+        self.queue.add(job, self.key_of(job), self.lane_of(job))
+        turns_ns = self.policy_of(self.queue_named(job.spec.queue or DEFAULT_QUEUE)).turns_ns
+        if turns_ns is not None and turns_ns(job) >= self.wall_ns:
+            heappush(self.turns, (turns_ns(job), job.job_id))
+
     def _follow(self, placed: JobPlaced) -> None:
         """Own placements change nothing of a node but what is free there."""
         job = self.cluster.jobs[placed.job_id]
@@ -166,6 +214,7 @@ class State:
             self._note_state(node_id)
             self._note_address(node_id)
             self._note_leaving(node_id)
+            self._note_size(node_id)
         self.capacity.learn(self.cluster)
         for job_id in change.jobs:
             self._reclassify(job_id)
@@ -185,6 +234,14 @@ class State:
         else:
             self.leaving.pop(node_id, None)
 
+    def _note_size(self, node_id: NodeId) -> None:
+        node = self.cluster.nodes[node_id]
+        size = (len(node.gpus) * WHOLE_GPU, node.cpus_milli, node.memory_bytes // MIB) if node.usable else (0, 0, 0)
+        old = self.size_of.get(node_id, (0, 0, 0))
+        if size != old:
+            self.size_of[node_id] = size
+            self.sizes = (self.sizes[0] + size[0] - old[0], self.sizes[1] + size[1] - old[1], self.sizes[2] + size[2] - old[2])
+
     def _note_address(self, node_id: NodeId) -> None:
         """A node that registered again may have moved, and the ports of its jobs with it."""
         node = self.cluster.nodes[node_id]
@@ -195,7 +252,7 @@ class State:
             noted = self.noted.get(job_id)
             if noted is not None and next(iter(self.cluster.jobs[job_id].members)) == node_id:
                 self._give_back_port(noted)
-                self._take_port(job_id, Noted(node.address, noted.port))
+                self._take_port(job_id, noted._replace(address=node.address))
 
     def _reclassify(self, job_id: JobId) -> None:
         job = self.cluster.jobs.get(job_id)
@@ -206,7 +263,7 @@ class State:
         if new and new not in (old, WAIT) and job is not None:
             heappush(self.buckets[new], (job.seq, job_id))
         if new == WAIT and job is not None:
-            self.queue.add(job, self.order(job))
+            self._wait(job)
         elif old == WAIT:
             self.queue.remove(job_id)
         if job is not None:
@@ -221,12 +278,16 @@ class State:
             if noted is not None:
                 del self.noted[job.job_id]
                 self._give_back_port(noted)
+                self.queue_held[job.spec.queue or DEFAULT_QUEUE] -= noted.share
+                self.queue.version += len(self.queue.lanes) > 1  # another lane may be the first now
         elif noted is None:
             self._note(job)
 
     def _note(self, job: Job) -> None:
         address = self.cluster.nodes[next(iter(job.members))].address
-        self._take_port(job.job_id, Noted(address, job.port))
+        share = sum(hold.share for member in job.members.values() for hold in member.gpus) or 1
+        self._take_port(job.job_id, Noted(address, job.port, share))
+        self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share
         if self.epoch:
             self._watch_start(job)
 
@@ -250,7 +311,7 @@ def bucket_for(job: Job) -> str:
         case job_life.PENDING:
             return ENQUEUE if job.admitted else ""
         case job_life.QUEUED:
-            return WITHDRAW if job.cancel is not None else WAIT
+            return _of_waiting(job)
         case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
             if all_over(job):
                 return SETTLE
@@ -259,13 +320,20 @@ def bucket_for(job: Job) -> str:
             return ""
 
 
+def _of_waiting(job: Job) -> str:
+    """A job that somebody holds, or that waits for another one, is in no rule's hands."""
+    if job.cancel is not None or job.order.in_vain:
+        return WITHDRAW
+    return "" if job.order.held or job.order.waits else WAIT
+
+
 def wants_stop(job: Job) -> bool:
-    """A cancel that was not ordered yet (or a shorter one), or a gang of which one member ended badly."""
+    """A cancel that was not ordered yet (or a shorter one), a requeue, or a gang of which one member ended badly."""
     if job.state == job_life.RELEASING:
         return False
     if job.cancel is not None and (not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms):
         return True
-    return not job.stop_reason and is_hurt(job)
+    return not job.stop_reason and (is_hurt(job) or job.order.requeue == job.attempt)
 
 
 def is_hurt(job: Job) -> bool:

@@ -13,6 +13,7 @@ from libs.common.model import GpuHold, JobId, JobSpec, TenantId
 from libs.common.new_nodes import NewNodes
 from services.scheduler.decide import passes_limit, stands_aside
 from services.scheduler.explain import why_queued
+from services.scheduler.line import before
 from services.scheduler.placement.choose import NOTHING, Choice, choose
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.queue import shape_of
@@ -47,9 +48,8 @@ def _choice(state: State, job: Job) -> Choice:
     """What `place` would choose if this job came now: nothing while one before it waits for devices."""
     if stands_aside(state, shape_of(job), job) or _refusal(state, job.tenant):
         return NOTHING
-    for key, job_id, shape in state.queue.heads():
-        if key < state.order(job) and not stands_aside(state, shape, state.cluster.jobs[job_id]):
-            return NOTHING
+    if any(not stands_aside(state, shape, state.cluster.jobs[job_id]) for _, job_id, shape in before(state, job)):
+        return NOTHING
     choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
     return NOTHING if passes_limit(state, shape_of(job), choice) else choice
 

@@ -6,7 +6,7 @@ could be recorded in one and the same state, each by a writer that has not seen 
 
 from collections.abc import Iterator
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -34,6 +34,7 @@ from libs.common.model import (
     TenantId,
     Timing,
 )
+from libs.common.ordering import AFTER, POLICIES
 from services.scheduler.renewals import is_empty
 
 NODES: Final = tuple(NodeId(name) for name in ("n1", "n2", "n3"))
@@ -57,11 +58,16 @@ def moves(cluster: Cluster, chance: Random) -> list[AnyFact]:
 def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for job_id in JOBS:
         if job_id not in cluster.jobs:
-            spec = JobSpec(command=("true",), on_control_loss=chance.choice((STOP, CONTINUE)))
+            spec = JobSpec(command=("true",), on_control_loss=chance.choice((STOP, CONTINUE)), **_order(chance))
             yield f.JobSubmitted(job_id=job_id, spec=spec, tenant=chance.choice(TENANTS))
     for job in cluster.jobs.values():
         if job.state not in job_life.ENDED:
             yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
+    for job in cluster.jobs.values():
+        yield f.JobUpdated(job_id=job.job_id, priority=chance.choice((None, 0, 99)), held=chance.choice((None, True, False)))
+        if job.state in job_life.ON_NODES:
+            yield f.RequeueRequested(job_id=job.job_id, attempt=job.attempt)
+    yield f.QueueSet(queue=chance.choice(("default", "night")), policy=chance.choice(POLICIES))
     yield f.TenantSet(
         tenant=chance.choice(TENANTS),
         max_waiting=chance.randrange(3),
@@ -86,6 +92,12 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield from _memberships(cluster, chance)
 
 
+def _order(chance: Random) -> dict[str, Any]:
+    """Of few jobs a dependency on another, which may be over or unknown."""
+    after = tuple((chance.choice(AFTER), chance.choice(JOBS)) for _ in range(chance.choice((0, 0, 1, 2))))
+    return {"after": after, "singleton": chance.random() < 0.3, "hold": chance.random() < 0.1, "cpus_milli": chance.choice((0, 500))}
+
+
 def _memberships(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     node_id = chance.choice(NODES)
     member = cluster.memberships.get(node_id)
@@ -103,7 +115,8 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.JobAdmitted(job_id=job.job_id)
             yield f.JobRejected(job_id=job.job_id, reason="too many wait")
     for due in cluster.uncharged.values():
-        yield f.UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=chance.randrange(100))
+        share_ms, hour = chance.randrange(100), chance.randrange(9)
+        yield f.UsageCharged(job_id=due.job_id, attempt=due.attempt, tenant=due.tenant, share_ms=share_ms, hour=hour)
     for tenant in cluster.tenants.values():
         if tenant.gpu_hours and not tenant.exhausted:
             month = tenant.month if tenant.monthly else 0
@@ -234,15 +247,14 @@ def wild(chance: Random) -> AnyFact:
     ids = (job_id, JobId(f"{model}-{number}"), model_fold.replica_id(model, chance.randrange(9)))
     replicas = tuple(Replica(chance.choice(ids), JobSpec(command=(), serve=Serve(model, number))) for _ in range(chance.randrange(3)))
     gpus = tuple(Gpu(chance.choice(GPUS), chance.randrange(3), word, word, number) for _ in range(chance.randrange(4)))
-    spec = JobSpec(command=(), gpus=number, nodes=number, on_control_loss=chance.choice((word, CONTINUE)))
+    spec = JobSpec(command=(), gpus=number, nodes=number, on_control_loss=chance.choice((word, CONTINUE)), **_order(chance))
     made: tuple[AnyFact, ...] = (
         f.JobSubmitted(job_id=job_id, spec=spec, tenant=chance.choice(TENANTS)),
         f.CancelRequested(job_id=job_id, signal=number, grace_s=number, user=word),
         f.NodeDeclaredDead(node_id=node_id, incarnation=incarnation, lost=chance.randrange(-1, 4), user=word),
         f.TenantSet(tenant=chance.choice(TENANTS), max_gpu_share=number, max_waiting=number, weight=number, gpu_hours=number),
         f.KeyCreated(key_id=word, secret_hash=word, tenant=chance.choice(TENANTS), user=word, role=word, expires_ns=number),
-        f.KeyRotated(key_id=word, secret_hash=word, old_until_ns=number),
-        f.KeyRevoked(key_id=word),
+        *(f.KeyRotated(key_id=word, secret_hash=word, old_until_ns=number), f.KeyRevoked(key_id=word)),
         f.AccessRecorded(entries=b"?", count=number, dropped=number),
         f.SecretSet(tenant=chance.choice(TENANTS), name=word, version=number, user=word),
         f.SecretRemoved(tenant=chance.choice(TENANTS), name=word),
@@ -253,6 +265,9 @@ def wild(chance: Random) -> AnyFact:
         f.NodeJoined(node_id=node_id, secret_hash=word, public_key=word),
         f.NodeRemovalRequested(node_id=node_id, wait=chance.random() < 0.5),
         f.NodeRemoved(node_id=node_id),
+        f.QueueSet(queue=word, policy=word, weight=number, ageing_s=number),
+        f.JobUpdated(job_id=job_id, priority=number, time_limit_s=number, held=chance.choice((None, True, False)), user=word),
+        f.RequeueRequested(job_id=job_id, attempt=attempt, user=word),
         f.JobAdmitted(job_id=job_id),
         f.JobRejected(job_id=job_id, reason=word),
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),

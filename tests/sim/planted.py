@@ -25,9 +25,10 @@ from services.audit.trimmer import Trimmer
 from services.node_agent import gossip
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
-from services.scheduler import decide, renewals
+from services.scheduler import decide, renewals, state
 from services.scheduler.leases import Leases
 from services.scheduler.placement import capacity, choose, circles, place, ranking
+from services.scheduler.policies import POLICIES
 from services.scheduler.renewals import Renewals
 from services.scheduler.service import Scheduler
 from tests.sim.log import SimStream
@@ -70,6 +71,16 @@ def the_host_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A node serves whatever CPUs it has left."""
     for asker in (ranking, choose):
         patch.setattr(asker, "host_serves", lambda place, wish: True)
+
+
+def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
+    """A queue of policy fifo is a stack."""
+    patch.setitem(POLICIES, "fifo", POLICIES["fifo"]._replace(key=lambda job, queue, now_ns: (0, 0, -job.seq)))
+
+
+def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
+    """A job goes into line whatever it depends on."""
+    patch.setattr(state, "_of_waiting", lambda job: state.WITHDRAW if job.cancel is not None else state.WAIT)
 
 
 def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_node_is_removed_with_what_lives_there: 50,
     planted.a_mig_instance_begins_anywhere: 5,
     planted.the_host_is_not_counted: 10,
+    planted.the_last_comes_first: 20,
+    planted.nobody_waits_for_another_job: 20,
 }
 
 

@@ -59,6 +59,9 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
 
 # Fields whose default is what a right writer says nearly always, whose None is the case to hold, or that came after the example.
 LEFT_AT_DEFAULT = (
+    "usage.charged.cpu_ms",
+    "usage.charged.memory_ms",
+    "usage.charged.hour",
     "node.lost.reason",
     "job.finished.exit_code",
     "job.finished.run_ms",

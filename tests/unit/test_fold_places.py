@@ -11,6 +11,7 @@ from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
 from libs.common.facts import Commit
 from libs.common.model import AttemptRef, JobId, NodeId
+from libs.common.ordering import JobQueue
 from services.scheduler.policies import fifo
 from services.scheduler.queue import Queue
 from services.scheduler.state import PORT_FIRST, PORT_LAST
@@ -49,8 +50,9 @@ def test_the_loss_of_an_incarnation_before_the_return_does_not_take_the_node_aga
 
 
 def test_fifo_knows_no_priority() -> None:
+    now, queue = 1, JobQueue("default")
     jobs = given(waiting("late", priority=1), waiting("early", priority=99)).cluster.jobs
-    assert fifo.key(jobs[JobId("late")]) < fifo.key(jobs[JobId("early")])
+    assert fifo.key(jobs[JobId("late")], queue, now) < fifo.key(jobs[JobId("early")], queue, now)
 
 
 def test_removing_what_does_not_wait_changes_nothing() -> None:

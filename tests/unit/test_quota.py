@@ -8,6 +8,7 @@ from libs.common import facts as f
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit
 from libs.common.model import GPU_HOUR_SHARE_MS, TenantId
+from libs.common.ordering import HOUR_NS
 from services.quota.decide import decide
 from services.quota.state import State
 from tests.history import SECOND, begun, closed, finished, job, lost, member, placed, registered, released, requeued, started, submitted
@@ -16,6 +17,8 @@ TENANT = TenantId("default")
 # 2026-11-21 12:00 UTC, and the last second of that month.
 NOVEMBER_NS = 1_795_262_400 * SECOND
 LAST_OF_NOVEMBER_NS = 1_796_083_199 * SECOND
+
+HOUR = NOVEMBER_NS // HOUR_NS
 
 
 class World:
@@ -150,7 +153,7 @@ def test_an_ended_attempt_is_charged_from_its_placement_to_its_close() -> None:
     run(world, "a", share=50)
     assert world.decided() == []
     world.say(closed("a"))
-    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=50 * 4_000)]
+    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=50 * 4_000, hour=HOUR)]
 
 
 def test_a_member_is_charged_for_the_time_that_its_node_measured_whatever_the_wall_clocks_say() -> None:
@@ -161,7 +164,7 @@ def test_a_member_is_charged_for_the_time_that_its_node_measured_whatever_the_wa
     for name, run_ms in (("n1", 700), ("n2", 300)):
         world.say(msgspec.structs.replace(finished("a", name), run_ms=run_ms), released("a", name))
     world.say(closed("a"))
-    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=100 * 700 + 50 * 300)]
+    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=100 * 700 + 50 * 300, hour=HOUR)]
 
 
 def test_an_attempt_is_charged_once() -> None:
@@ -188,7 +191,7 @@ def test_an_attempt_whose_node_was_lost_is_charged() -> None:
     world = World()
     world.queue("a")
     world.say(placed("a", member("n1", "n1g1")), started("a", "n1"), lost("n1"), requeued("a"))
-    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=300_000)]
+    assert world.decided() == [f.UsageCharged(job_id=job("a"), attempt=1, tenant=TENANT, share_ms=300_000, hour=HOUR)]
 
 
 def test_a_job_that_never_ran_is_charged_nothing() -> None:

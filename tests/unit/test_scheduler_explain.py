@@ -101,7 +101,7 @@ def test_a_job_that_stands_aside_is_in_nobody_s_way() -> None:
     busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
     answer = explain(given(registered("a"), limit, busy, aside, waiting("big", gpus=4), waiting("j")), J)
     assert answer["answer"] == "it would fit, but big is before it in the queue and waits for devices"
-    assert answer["blockers"][0] == {"what": "queue order", "count": 1, "detail": "big has a higher priority or came first"}
+    assert answer["blockers"][0] == {"what": "queue order", "count": 1, "detail": "big goes first by the order of its queue"}
 
 
 def test_a_job_that_does_not_fit_now_hears_how_many_come_before_it() -> None:

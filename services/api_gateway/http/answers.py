@@ -17,6 +17,7 @@ from services.api_gateway.views.identity import AccessShown, KeyShown, TenantSho
 from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
+from services.api_gateway.views.queues import QueueShown
 
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
@@ -296,6 +297,12 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/jobs/{ref}/kill"): Answer((202,), JobShown),
     ("GET", "/v1/uploads/{sha256}"): Answer(kind=UploadShown),
     ("PUT", "/v1/uploads/{sha256}"): Answer((200, 201), UploadShown),
+    ("PATCH", "/v1/jobs/{ref}"): Answer(kind=JobShown),
+    ("POST", "/v1/jobs/{ref}/hold"): Answer((202,), JobShown),
+    ("POST", "/v1/jobs/{ref}/release"): Answer((202,), JobShown),
+    ("POST", "/v1/jobs/{ref}/requeue"): Answer((202,), JobShown),
+    ("GET", "/v1/queues"): _list("queues", QueueShown),
+    ("PUT", "/v1/queues/{name}"): Answer((200, 201), QueueShown),
     ("POST", "/v1/deployments"): Answer((200, 201), ModelShown),
     ("GET", "/v1/deployments"): _list("deployments", ModelShown),
     ("GET", "/v1/deployments/{name}"): Answer(kind=ModelShown),

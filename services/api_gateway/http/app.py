@@ -26,6 +26,7 @@ from services.api_gateway.http import (
     keys,
     membership,
     nodes,
+    order,
     prune,
     secrets,
     streams,
@@ -41,6 +42,7 @@ from services.api_gateway.problems import Denied, Problem
 ROUTERS = (
     jobs.router,
     intents_on_jobs.router,
+    order.router,
     deployments.router,
     nodes.router,
     membership.router,

@@ -15,7 +15,7 @@ from libs.common.cluster import Job
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
 from libs.common.model import JobId, TenantId
-from services.api_gateway import idempotency, intents, roles, secret_intents
+from services.api_gateway import idempotency, intents, order_intents, roles, secret_intents
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
@@ -83,6 +83,8 @@ async def submit(request: Request) -> Response:
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload)
+        spec = order_intents.check_order(gateway.cluster, fact.spec, lambda ref: job_of(request, ref))
+        fact = replace(fact, spec=spec)
     if query.dry_run:
         return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
     seq = 0

@@ -12,11 +12,13 @@ import msgspec
 from libs.common import mig
 from libs.common.messages import PruneAsk
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
+from libs.common.ordering import POLICIES
 from services.api_gateway import (
     idempotency,
     identity_intents,
     intents,
     model_intents,
+    order_intents,
     placement_fields,
     policy_fields,
     prune_intents,
@@ -27,6 +29,7 @@ from services.api_gateway.identity_intents import KeyWish, TenantWish
 from services.api_gateway.membership_intents import InviteWish, JoinWish
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import request as openai_request
+from services.api_gateway.order_intents import QueueWish
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
 
 Schema = dict[str, Any]
@@ -34,7 +37,10 @@ Schema = dict[str, Any]
 REF: Final = "#/components/schemas/{name}"
 DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}], "description": '90, "1h30m"'}
 USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
-DURATIONS: Final = ("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s")
+DURATIONS: Final = (
+    *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
+    *("estimate", "estimate_s", "ageing"),
+)
 # Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
 SIZE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX}, {"type": "string"}]}
 NAMES: Final[Schema] = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
@@ -67,6 +73,9 @@ FIELDS: Final[dict[str, Schema]] = {
     "compute_capability": {"type": "string", "pattern": placement_fields.CAPABILITY.pattern},
     "isolation": {"type": "string", "enum": list(ISOLATIONS)},
     "mig_profile": {"type": "string", "enum": ["", *mig.PROFILES]},
+    "deadline": {"type": "string", "description": "RFC 3339"},
+    "after": {**NAMES, "description": "afterok:JOB or afterany:JOB"},
+    "policy": {"type": "string", "enum": list(POLICIES)},
 }
 # Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
 BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]] = {
@@ -75,6 +84,8 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name", "command")),
     ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
+    ("PATCH", "/v1/jobs/{ref}"): (JobSpec, intents.RANGES, ()),
+    ("PUT", "/v1/queues/{name}"): (QueueWish, order_intents.QUEUE_RANGES, ("policy",)),
     ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),

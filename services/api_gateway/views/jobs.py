@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common import job_life
 from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes
+from libs.common.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
 
 
@@ -29,7 +30,7 @@ class MemberShown(msgspec.Struct):
 
 
 class JobShown(msgspec.Struct):
-    """`seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended waits.
+    """`seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
 
     `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
     `gpu_uuids` that it asked for: on no other devices does it run; empty: on any.
@@ -74,6 +75,9 @@ class JobShown(msgspec.Struct):
     on_control_loss: str
     scheduling_policy: str
     upload: str
+    queue: str
+    held: bool
+    after: list[str]
     warnings: list[str] = []
 
 
@@ -121,10 +125,15 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         on_control_loss=spec.on_control_loss,
         scheduling_policy=spec.scheduling_policy,
         upload=spec.upload,
+        queue=spec.queue or DEFAULT_QUEUE,
+        held=job.order.held,
+        after=[other for _, other in job.order.waits],
     )
 
 
 def _waits_for(cluster: Cluster, job: Job) -> str:
+    if job.state == job_life.QUEUED and (job.order.held or job.order.waits):
+        return f"{job.order.waits[0][1]} to end" if job.order.waits else f"{job.order.held_by or 'its user'} to release it"
     silent = silent_nodes(cluster, job)
     return "; ".join(filter(None, (job_life.WAITS_FOR.get(job.state, ""), job_life.silence(silent) if silent else "")))
 

@@ -1,8 +1,9 @@
-"""First submitted, first placed; a requeued job keeps its place."""
+"""First submitted, first placed; a requeued job keeps its place. Nothing passes the first one that could fit this cluster at all."""
 
 from libs.common.cluster import Job
+from libs.common.ordering import JobQueue
 
 
-def key(job: Job) -> tuple[int, int]:
+def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
     """The stream sequence of the submission."""
-    return (0, job.seq)
+    return (0, 0, job.seq)

@@ -10,8 +10,10 @@ from tests.sim.checkers.at_most_one_attempt_alive import AtMostOneAttemptAlive
 from tests.sim.checkers.audit_chain_verifies import AuditChainVerifies
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.continue_waits_for_its_node import ContinueWaitsForItsNode
+from tests.sim.checkers.dependencies_are_kept import DependenciesAreKept
 from tests.sim.checkers.epoch_never_falls import EpochNeverFalls
 from tests.sim.checkers.every_job_ends import EveryJobEnds
+from tests.sim.checkers.fifo_is_kept import FifoIsKept
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
 from tests.sim.checkers.lost_only_after_a_lease import LostOnlyAfterALease
@@ -32,8 +34,10 @@ ALL: Final[tuple[type[Checker], ...]] = (
     AtMostOneAttemptAlive,
     AuditChainVerifies,
     ContinueWaitsForItsNode,
+    DependenciesAreKept,
     EpochNeverFalls,
     EveryJobEnds,
+    FifoIsKept,
     GangWholeOrNotAtAll,
     GpuNeverShared,
     LostOnlyAfterALease,

@@ -74,7 +74,7 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
     capacity = state.capacity
     return {
         "buckets": state.bucket_of,
-        "waiting": {job_id: shape for job_id, (_, shape) in state.queue.waiting.items()},
+        "waiting": {job_id: waiting.shape for job_id, waiting in state.queue.waiting.items()},
         "free": {p.node_id: (p.whole, p.parts, p.cpus_free, p.memory_free) for p in capacity.places if p is not None},
         "sizes": capacity.sizes,
         "returning": state.returning,

@@ -1,0 +1,66 @@
+"""`muster queue list|set`."""
+
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from libs.cli.gateway import Json, ask, ask_all
+from libs.cli.jobflags import DURATION
+from libs.cli.output import formatted, listed, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column
+from libs.common.ordering import POLICIES
+
+COLUMNS: Final = (
+    Column("QUEUE"),
+    Column("POLICY"),
+    Column("WEIGHT", right=True),
+    Column("AGEING", right=True),
+    Column("WAITING", right=True),
+    Column("ON NODES", right=True),
+)
+
+
+@click.group(short_help="List queues and set how each is ordered.")
+def command() -> None:
+    """List queues and set how each is ordered.
+
+    \b
+    muster queue set research --policy fair_share --weight 300
+    muster submit --queue research -- python train.py
+    """
+
+
+@command.command("list")
+@listed
+def list_queues(form: str, no_headers: bool) -> None:
+    """List queues: how each is ordered, and what waits there."""
+    queues = ask_all(read_profile(), "/v1/queues", "queues")
+    if not print_value(queues, form):
+        print_table(COLUMNS, [_row(queue) for queue in queues], not no_headers, form == "wide")
+
+
+@command.command("set")
+@click.argument("name")
+@click.option("--policy", type=click.Choice(POLICIES), required=True, help="Who is first among those that wait there.")
+@click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where queues compete (default 100).")
+@click.option("--ageing", type=DURATION, help="So much waiting makes up for one step of priority (policy priority; default: none).")
+@formatted
+def set_queue(name: str, form: str, **given: object) -> None:
+    """Make a queue, or exchange how it is ordered."""
+    body = {limit: value for limit, value in given.items() if value is not None}
+    queue = ask(read_profile(), "PUT", f"/v1/queues/{quote(name, safe='')}", body=body)
+    if not print_value(queue, form):
+        print_table(COLUMNS, [_row(queue)], True, form == "wide")
+
+
+def _row(queue: Json) -> list[str]:
+    return [
+        queue["name"],
+        queue["policy"] or "-",
+        str(queue["weight"]),
+        f"{queue['ageing_s']}s" if queue["ageing_s"] else "-",
+        str(queue["jobs_waiting"]),
+        str(queue["jobs_on_nodes"]),
+    ]

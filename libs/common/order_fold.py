@@ -1,0 +1,135 @@
+"""How the facts of ordering change the cluster, and what other facts leave behind for the order: one function per kind, named after it.
+
+Pure and total, called by `fold.apply` and `job_fold.py`. A change of a job is folded whatever became of the job meanwhile, so that it
+commutes with what the scheduler decides of it.
+"""
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common import job_life
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, Job, tenant_of
+from libs.common.model import JobId
+from libs.common.ordering import AFTER_OK, SINGLETON, JobQueue, decayed
+
+# The mean goes by about so many of a tenant's last jobs.
+RUNS_MAX = 64
+
+
+def queue_set(cluster: Cluster, fact: f.QueueSet, stamp: Stamp) -> Change:
+    cluster.queues[fact.queue] = JobQueue(fact.queue, fact.policy, max(1, fact.weight), max(0, fact.ageing_s))
+    return Change()
+
+
+def updated(cluster: Cluster, fact: f.JobUpdated, stamp: Stamp) -> Change:
+    job = cluster.jobs.get(fact.job_id)
+    if job is None:
+        return NOTHING
+    given = {"priority": fact.priority, "time_limit_s": fact.time_limit_s}
+    job.spec = replace(job.spec, **{name: value for name, value in given.items() if value is not None})
+    if fact.held is not None:
+        job.order.held, job.order.held_by = fact.held, fact.user if fact.held else ""
+    return Change((fact.job_id,))
+
+
+def requeue_requested(cluster: Cluster, fact: f.RequeueRequested, stamp: Stamp) -> Change:
+    job = cluster.jobs.get(fact.job_id)
+    if job is None or fact.attempt <= job.order.requeue:
+        return NOTHING
+    job.order.requeue = fact.attempt
+    return Change((fact.job_id,))
+
+
+def begin(cluster: Cluster, job: Job) -> None:
+    """A job was submitted: note for whom it waits."""
+    job.order.held, job.order.held_by = job.spec.hold, job.user if job.spec.hold else ""
+    for kind, other in job.spec.after:
+        before = cluster.jobs.get(other) if other != job.job_id else None
+        if before is None or before.state in job_life.ENDED:
+            _met(job, kind, other, before)
+        else:
+            _wait(cluster, job, kind, other)
+    if job.spec.singleton:
+        name = _singleton(job)
+        last = cluster.singletons.pop(name, JobId(""))
+        cluster.singletons[name] = job.job_id
+        if last in cluster.jobs and cluster.jobs[last].state not in job_life.ENDED:
+            _wait(cluster, job, SINGLETON, last)
+
+
+def _singleton(job: Job) -> str:
+    return "/".join((job.tenant, job.user, job.spec.name))
+
+
+def _wait(cluster: Cluster, job: Job, kind: str, other: JobId) -> None:
+    if (kind, other) not in job.order.waits:
+        job.order.waits.append((kind, other))
+        cluster.dependents[other] = sorted({*cluster.dependents.get(other, ()), job.job_id})
+
+
+def _met(job: Job, kind: str, other: JobId, before: Job | None) -> None:
+    """The other one is over. One that is known no more cannot be said to have ended well."""
+    if kind == AFTER_OK and (before is None or before.state != job_life.COMPLETED):
+        job.order.in_vain = min(job.order.in_vain or other, other)  # of several the same one, whichever ended first
+
+
+def end(cluster: Cluster, ended: Job) -> tuple[JobId, ...]:
+    """A job has ended: who waited for it waits no more. A singleton takes over whom the one before it had still to wait for."""
+    waiting = dict.fromkeys(cluster.dependents.pop(ended.job_id, ()))
+    before = [other for kind, other in ended.order.waits if kind == SINGLETON]
+    _forget(cluster, ended, before)
+    for job_id in waiting:
+        job = cluster.jobs[job_id]
+        met = [kind for kind, other in job.order.waits if other == ended.job_id]
+        job.order.waits = [wait for wait in job.order.waits if wait[1] != ended.job_id]
+        for kind in met:
+            _met(job, kind, ended.job_id, ended)
+            for other in before if kind == SINGLETON else ():
+                _wait(cluster, job, SINGLETON, other)
+    return tuple(waiting)
+
+
+def _forget(cluster: Cluster, ended: Job, before: list[JobId]) -> None:
+    """One that ended while it waited is nobody's dependent any more, and the singleton before it is the last of its name again."""
+    for _, other in ended.order.waits:
+        left = [job_id for job_id in cluster.dependents.get(other, ()) if job_id != ended.job_id]
+        if left:
+            cluster.dependents[other] = left
+        else:
+            cluster.dependents.pop(other, None)
+    ended.order.waits, ended.order.in_vain = [], JobId("")
+    name = _singleton(ended)
+    if cluster.singletons.get(name) == ended.job_id:
+        if before:
+            cluster.singletons[name] = before[0]
+        else:
+            del cluster.singletons[name]
+
+
+def queued(cluster: Cluster, job: Job) -> None:
+    """What its tenant's jobs take: it goes by that from now on, whatever comes later."""
+    use = tenant_of(cluster, job.tenant).use
+    job.order.usual_ms = use.runs_ms // use.runs if use.runs else 0
+
+
+def charged(cluster: Cluster, fact: f.UsageCharged) -> None:
+    """Only quota's facts say what was used, and when: the scheduler, which folds its own ahead of the log, has the same number as all."""
+    cluster.use_hour = max(cluster.use_hour, fact.hour)
+    use = tenant_of(cluster, fact.tenant).use
+    hours = cluster.use_hour - use.hour
+    use.hour = cluster.use_hour
+    use.gpu = decayed(use.gpu, hours) + fact.share_ms
+    use.cpu = decayed(use.cpu, hours) + fact.cpu_ms
+    use.memory = decayed(use.memory, hours) + fact.memory_ms
+
+
+def completed(cluster: Cluster, job: Job) -> None:
+    """A job ended well: its tenant's next ones are expected to take as long."""
+    use = tenant_of(cluster, job.tenant).use
+    run_ms = max((member.run_ms for member in job.members.values()), default=0)
+    if not run_ms:
+        return
+    use.runs, use.runs_ms = use.runs + 1, use.runs_ms + run_ms
+    if use.runs >= RUNS_MAX:
+        use.runs, use.runs_ms = use.runs // 2, use.runs_ms // 2

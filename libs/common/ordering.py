@@ -1,0 +1,77 @@
+"""What the order of the queue goes by, as the fold has it: queues, what a job waits for, what a tenant has used lately.
+
+Pure, all in integers. Use decays by whole hours, which quota's facts name, so that every reader has the same number; all tenants
+decay alike, so that time alone never changes who is before whom. Folded by `order_fold.py`.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.model import JobId
+
+# The queue of jobs that name none. It is always there; until somebody sets it, the scheduler's own setting is its policy.
+DEFAULT_QUEUE: Final = "default"
+POLICIES: Final = ("fifo", "priority", "fair_share", "srsf", "las", "deadline")
+# How a job may depend on another: it begins when that one has ended well, or ended at all.
+AFTER_OK: Final = "afterok"
+AFTER_ANY: Final = "afterany"
+AFTER: Final = (AFTER_OK, AFTER_ANY)
+# As the fold notes it of `singleton`: the last one of the same name before it.
+SINGLETON: Final = "singleton"
+
+HOUR_NS: Final = 3_600 * 1_000_000_000
+# 24 hours halve a use: (34/35) ** 24 = 0.499.
+KEPT: Final = 34
+OF: Final = 35
+HALF_LIFE_MS: Final = 86_400_000
+HOURS_MAX: Final = 64 * 24
+MIB: Final = 1 << 20
+
+
+class JobQueue(msgspec.Struct):
+    """A queue by its name. `ageing_s` of waiting make up for one step of priority (0: never); the queue that holds least for its
+    `weight` goes first.
+    """
+
+    name: str
+    policy: str = ""
+    weight: int = 100
+    ageing_s: int = 0
+
+
+class Use(msgspec.Struct):
+    """What a tenant used, as of `hour`: hundredths of a GPU, thousandths of a CPU, MiB of host memory, each times milliseconds.
+
+    `held_*` is what its jobs hold of hosts now. `runs` of its jobs that ended well ran for `runs_ms` in all; older ones weigh less.
+    """
+
+    hour: int = 0
+    gpu: int = 0
+    cpu: int = 0
+    memory: int = 0
+    held_cpus_milli: int = 0
+    held_memory_bytes: int = 0
+    runs: int = 0
+    runs_ms: int = 0
+
+
+class Ordering(msgspec.Struct):
+    """Of a job: how long its tenant's jobs took on average when it came, what its own attempts were charged (hundredths of a GPU times
+    milliseconds), who holds it back, which attempt a user wants ended and begun again, for whom it waits, and for whom it waits in vain.
+    """
+
+    usual_ms: int = 0
+    attained: int = 0
+    held: bool = False
+    held_by: str = ""
+    requeue: int = 0
+    waits: list[tuple[str, JobId]] = []
+    in_vain: JobId = JobId("")
+
+
+def decayed(use: int, hours: int) -> int:
+    """What is left of it after so many hours."""
+    if hours <= 0 or not use:
+        return use
+    return use * KEPT**hours // OF**hours if hours < HOURS_MAX else 0

@@ -1,0 +1,91 @@
+"""/v1/queues, and what is asked of a job about its place in the queue: PATCH, hold, release, requeue."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common.cluster import Job
+from libs.common.facts import JobUpdated, RequeueRequested
+from libs.common.ordering import DEFAULT_QUEUE, JobQueue
+from services.api_gateway import intents, order_intents
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    body_of,
+    documented,
+    gateway_of,
+    job_to_change,
+    principal_of,
+    read,
+    settled,
+    signed_body_of,
+)
+from services.api_gateway.views.jobs import job_shown
+from services.api_gateway.views.queues import queue_shown
+
+router = APIRouter(tags=["jobs"])
+
+
+@router.patch("/v1/jobs/{ref}", openapi_extra=documented(Query, order_intents.UPDATE_FIELDS))
+async def update(request: Request, ref: str) -> Response:
+    """Change the priority of a job, or the time limit of one that has not begun."""
+    job, values = await _asked(request, ref, order_intents.UPDATE_FIELDS)
+    return await _recorded(request, job, order_intents.update(values, job, intents.user_of(values)), 200)
+
+
+@router.post("/v1/jobs/{ref}/hold", status_code=202, openapi_extra=documented(Query, ("user",)))
+async def hold(request: Request, ref: str) -> Response:
+    """Keep a job from being placed until it is released; a running attempt goes on."""
+    job, values = await _asked(request, ref, ("user",))
+    return await _recorded(request, job, order_intents.hold(job, intents.user_of(values)))
+
+
+@router.post("/v1/jobs/{ref}/release", status_code=202, openapi_extra=documented(Query, ("user",)))
+async def release(request: Request, ref: str) -> Response:
+    """Let a held job be placed again."""
+    job, values = await _asked(request, ref, ("user",))
+    return await _recorded(request, job, order_intents.release(job, intents.user_of(values), principal_of(request)))
+
+
+@router.post("/v1/jobs/{ref}/requeue", status_code=202, openapi_extra=documented(Query, ("user",)))
+async def requeue(request: Request, ref: str) -> Response:
+    """End the job's running attempt and let it wait for the next one; it uses up none of its retries."""
+    job, values = await _asked(request, ref, ("user",))
+    return await _recorded(request, job, order_intents.requeue(job, intents.user_of(values)))
+
+
+async def _asked(request: Request, ref: str, known: tuple[str, ...]) -> tuple[Job, dict[str, object]]:
+    read(request, Query)
+    body = await signed_body_of(request)
+    job = job_to_change(request, ref)
+    order_intents.check_changeable(job)
+    return job, intents.fields_of({} if body is None else body, known)
+
+
+async def _recorded(request: Request, job: Job, fact: JobUpdated | RequeueRequested | None, status: int = 202) -> Response:
+    gateway = gateway_of(request)
+    if fact is not None:
+        await gateway.record(fact)
+    return answer(job_shown(gateway.cluster, job), status)
+
+
+@router.get("/v1/queues", openapi_extra=documented(Query))
+async def list_queues(request: Request) -> Response:
+    """Queues by name, with what waits and what is held."""
+    gateway, _ = await settled(request, Query)
+    names = sorted({DEFAULT_QUEUE, *gateway.cluster.queues})
+    shown = [queue_shown(gateway.cluster, _queue(request, name)) for name in names]
+    return answer({"queues": shown, "next": None, "seq": gateway.cluster.seq})
+
+
+@router.put("/v1/queues/{name}", openapi_extra=documented(Query, order_intents.QUEUE_FIELDS))
+async def set_queue(request: Request, name: str) -> Response:
+    """Make a queue, or exchange its policy, weight and ageing."""
+    read(request, Query)
+    gateway = gateway_of(request)
+    known = name in gateway.cluster.queues
+    await gateway.record(order_intents.queue_setting(await body_of(request), name, principal_of(request).user))
+    return answer(queue_shown(gateway.cluster, _queue(request, name)), 200 if known else 201)
+
+
+def _queue(request: Request, name: str) -> JobQueue:
+    return gateway_of(request).cluster.queues.get(name) or JobQueue(name)

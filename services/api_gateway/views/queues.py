@@ -1,0 +1,24 @@
+"""A queue as the API shows it. Pure."""
+
+import msgspec
+
+from libs.common import job_life
+from libs.common.cluster import Cluster
+from libs.common.ordering import DEFAULT_QUEUE, JobQueue
+
+
+class QueueShown(msgspec.Struct):
+    """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for one step of priority (0: never)."""
+
+    name: str
+    policy: str
+    weight: int
+    ageing_s: int
+    jobs_waiting: int
+    jobs_on_nodes: int
+
+
+def queue_shown(cluster: Cluster, queue: JobQueue) -> QueueShown:
+    states = [job.state for job in cluster.jobs.values() if (job.spec.queue or DEFAULT_QUEUE) == queue.name]
+    waiting = sum(state in (job_life.PENDING, job_life.QUEUED) for state in states)
+    return QueueShown(queue.name, queue.policy, queue.weight, queue.ageing_s, waiting, sum(state in job_life.ON_NODES for state in states))

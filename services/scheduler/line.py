@@ -1,0 +1,42 @@
+"""Who is next: the heads of all lanes in one line, and who stands before a job.
+
+Pure, and a function of the folded state. The queue that holds least for its weight goes first, in a queue that compares tenants the
+tenant with the lowest rank, in a lane the smallest key. What a decision costs grows with the lanes, never with the jobs.
+"""
+
+from collections.abc import Iterator
+
+from libs.common.cluster import Job, Tenant
+from libs.common.model import TenantId
+from services.scheduler.queue import Head, LaneId
+from services.scheduler.state import State
+
+Rank = tuple[int, int, str, str]
+
+
+def heads(state: State) -> Iterator[Head]:
+    """The first waiting job of each shape in each lane, in order."""
+    lanes = state.queue.live_lanes()
+    if len(lanes) > 1:
+        lanes.sort(key=lambda lane: rank(state, lane.lane_id))
+    for lane in lanes:
+        yield from lane.heads()
+
+
+def before(state: State, job: Job) -> Iterator[Head]:
+    """The heads that are asked before this job would be, which need not be in the queue itself."""
+    own, key = state.lane_of(job), state.key_of(job)
+    own_rank = rank(state, own)
+    for lane in sorted(state.queue.live_lanes(), key=lambda lane: rank(state, lane.lane_id)):
+        if rank(state, lane.lane_id) > own_rank:
+            return
+        yield from (head for head in lane.heads() if lane.lane_id != own or head[0] < key)
+
+
+def rank(state: State, lane: LaneId) -> Rank:
+    """The smaller, the sooner; a name decides among equals."""
+    queue = state.queue_named(lane.queue)
+    held = state.queue_held[lane.queue] * 100 // queue.weight
+    ranked = state.policy_of(queue).rank
+    tenant = state.cluster.tenants.get(TenantId(lane.tenant)) or Tenant(TenantId(lane.tenant))
+    return (held, ranked(tenant, state.sizes, state.cluster.use_hour) if ranked is not None else 0, lane.queue, lane.tenant)

@@ -1,0 +1,25 @@
+"""The earliest deadline first that can still be met; then those that are late, then those without one.
+
+A job is late when, by what is expected of it (`srsf.expected_of`), it would end after its deadline. That comes by time alone, so its
+key turns then.
+"""
+
+from typing import Final
+
+from libs.common.cluster import Job
+from libs.common.ordering import JobQueue
+from services.scheduler.policies.srsf import expected_of
+
+MS: Final = 1_000_000
+NEVER: Final = 0
+
+
+def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
+    if not job.spec.deadline_ns:
+        return (2, 0, job.seq)
+    return (1 if now_ns > latest_start_ns(job) else 0, job.spec.deadline_ns, job.seq)
+
+
+def latest_start_ns(job: Job) -> int:
+    """Until when it must begin to end in time, by the wall clock; 0 without a deadline."""
+    return max(1, job.spec.deadline_ns - expected_of(job) * MS) if job.spec.deadline_ns else NEVER

@@ -1,0 +1,28 @@
+"""Shortest remaining service first: GPUs times the time that is left, by what is expected of the job.
+
+Expected is what its user estimated, else what its tenant's jobs took on average when it came, else its time limit; a job of which
+nothing is expected goes last.
+"""
+
+from typing import Final
+
+from libs.common.cluster import Job
+from libs.common.model import WHOLE_GPU
+from libs.common.ordering import JobQueue
+
+UNKNOWN: Final = 1 << 62
+
+
+def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
+    """Hundredths of a GPU times milliseconds, then order of submission."""
+    spec = job.spec
+    expected_ms = expected_of(job)
+    if not expected_ms:
+        return (0, UNKNOWN, job.seq)
+    share = spec.gpu_share if spec.gpus else WHOLE_GPU
+    return (0, max(0, expected_ms * spec.nodes * max(1, spec.gpus) * share - job.order.attained), job.seq)
+
+
+def expected_of(job: Job) -> int:
+    """Milliseconds that the job is expected to run; 0 when nobody can say."""
+    return job.spec.estimate_s * 1_000 or job.order.usual_ms or job.spec.time_limit_s * 1_000

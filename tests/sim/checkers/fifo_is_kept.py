@@ -1,0 +1,46 @@
+"""In a queue of policy fifo no job is placed while an earlier one of its tenant waits there that asks for no more of anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from libs.common import facts as f
+from libs.common import job_life, subjects
+from libs.common.change import Change, Stamp
+from libs.common.cluster import Cluster, Job
+from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown
+from tests.sim.checkers.checker import Checker
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+
+class FifoIsKept(Checker):
+    """`touched`: by job and by queue, the last sequence at which another writer changed it, which the scheduler may not have seen."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.touched: dict[str, int] = {}
+
+    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+        placed = cluster.jobs.get(fact.job_id) if isinstance(fact, JobPlaced) else None
+        queue = cluster.queues.get(placed.spec.queue or "default") if placed is not None else None
+        if placed is None or queue is None or queue.policy != "fifo" or self.touched.get(f"queue {queue.name}", 0) > commit.seen:
+            return
+        for job in cluster.jobs.values():
+            if _could_go(job, placed) and self.touched.get(job.job_id, 0) <= commit.seen:
+                self.fail(f"{placed.job_id} is placed before {job.job_id}, which came first and asks for no more")
+
+    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+        if isinstance(fact, f.QueueSet):
+            self.touched[f"queue {fact.queue}"] = stamp.seq
+        if stamp.writer != subjects.SCHEDULER_KIND:
+            self.touched.update({str(job_id): stamp.seq for job_id in change.jobs})
+
+
+def _could_go(job: Job, placed: Job) -> bool:
+    if job.seq >= placed.seq or job.state != job_life.QUEUED or (job.tenant, job.spec.queue) != (placed.tenant, placed.spec.queue):
+        return False
+    one, other = job.spec, placed.spec
+    asks_no_more = one.nodes <= other.nodes and one.gpus <= other.gpus and one.gpu_share <= other.gpu_share
+    return asks_no_more and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)

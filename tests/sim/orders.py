@@ -1,0 +1,65 @@
+"""What users do about the order of the queue in one run: queues of all policies, dependencies, holds, changes, requeues.
+
+A pure function of the seed, with dice of its own, so that the runs without them stay as they were. Whatever is held is released before
+the storm ends, so that every job can end.
+"""
+
+import random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.model import JobId
+from libs.common.ordering import AFTER, DEFAULT_QUEUE, POLICIES
+
+PART_OF_SEEDS: Final = 0.5
+NIGHT: Final = "night"
+SECOND_NS: Final = 1_000_000_000
+
+TimedFacts = list[tuple[float, tuple[f.AnyFact, ...]]]
+
+
+def with_orders(seed: int, acts: TimedFacts, storm_s: float) -> TimedFacts:
+    """The same acts, in half of the seeds with queues and words about when."""
+    dice = random.Random(f"orders {seed}")
+    if dice.random() >= PART_OF_SEEDS:
+        return acts
+    found: TimedFacts = [(0.0, tuple(_queue(dice, name) for name in (DEFAULT_QUEUE, NIGHT)))]
+    for at_s, facts in acts:
+        found.append((at_s, tuple(_ordered(dice, fact) if isinstance(fact, f.JobSubmitted) else fact for fact in facts)))
+        for fact in found[-1][1]:
+            if isinstance(fact, f.JobSubmitted):
+                found += _changes(dice, fact, at_s, storm_s)
+    return found
+
+
+def _queue(dice: random.Random, name: str) -> f.QueueSet:
+    return f.QueueSet(
+        queue=name, policy=dice.choice((*POLICIES, "fifo", "fair_share")), weight=dice.choice((50, 100)), ageing_s=dice.choice((0, 2))
+    )
+
+
+def _ordered(dice: random.Random, fact: f.JobSubmitted) -> f.JobSubmitted:
+    words: dict[str, Any] = {"queue": dice.choice(("", "", NIGHT)), "estimate_s": dice.choice((0, 1, 5, 30))}
+    if dice.random() < 0.2:
+        words["after"] = ((dice.choice(AFTER), JobId(f"job-{dice.randrange(20)}")),)
+    if dice.random() < 0.2:
+        words |= {"singleton": True, "name": dice.choice("xy")}
+    if dice.random() < 0.3:
+        words["deadline_ns"] = dice.randrange(1, 60) * SECOND_NS
+    words["hold"] = dice.random() < 0.1
+    return replace(fact, spec=replace(fact.spec, **words))
+
+
+def _changes(dice: random.Random, fact: f.JobSubmitted, at_s: float, storm_s: float) -> TimedFacts:
+    found: TimedFacts = []
+    if dice.random() < 0.1:
+        found.append((at_s + dice.uniform(0.0, 5.0), (f.JobUpdated(job_id=fact.job_id, held=True, user="u"),)))
+    if fact.spec.hold or found:
+        found.append((min(storm_s, at_s + dice.uniform(5.0, 12.0)), (f.JobUpdated(job_id=fact.job_id, held=False, user="u"),)))
+    if dice.random() < 0.2:
+        found.append((at_s + dice.uniform(0.0, 8.0), (f.JobUpdated(job_id=fact.job_id, priority=dice.choice((0, 100)), user="u"),)))
+    if dice.random() < 0.15:
+        found.append((at_s + dice.uniform(0.5, 10.0), (f.RequeueRequested(job_id=fact.job_id, attempt=dice.choice((1, 1, 2)), user="u"),)))
+    return found

@@ -1,0 +1,114 @@
+"""What a request about the order means: acts, refuses naming the field, stays quiet where it is so already."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.cluster import Cluster, Job
+from libs.common.errors import Refused
+from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.ordering import JobQueue
+from services.api_gateway import order_intents as intents
+from services.api_gateway.intents import submission
+from services.api_gateway.problems import Denied, Problem
+from services.api_gateway.roles import MEMBER, OPERATOR, Principal
+from tests.given import spec
+
+J = JobId("j")
+
+
+def job(state: str = "queued", **fields: object) -> Job:
+    return Job(J, spec(**fields), TenantId("t"), "ada", 1, state=state)
+
+
+def test_a_submission_is_read_in_people_s_words() -> None:
+    body = {"command": ["x"], "deadline": "2026-12-24T18:00:00Z", "estimate": "2h", "after": "afterok:a:b,afterany:c", "queue": "night"}
+    found = submission(body, J).spec
+    assert (found.deadline_ns, found.estimate_s, found.queue) == (1_798_135_200_000_000_000, 7_200, "night")
+    assert found.after == (("afterok", "a"), ("afterok", "b"), ("afterany", "c"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("after", "before:a"), ("after", "afterok"), ("after", 3), ("after", [["afterok", 3]]), ("deadline", "soon"), ("estimate", "x")],
+)
+def test_what_cannot_be_read_is_refused_by_its_name(field: str, value: object) -> None:
+    with pytest.raises(Refused, match=field):
+        submission({"command": ["x"], field: value}, J)
+
+
+def test_names_of_jobs_become_ids_and_queues_must_be_there() -> None:
+    cluster = Cluster(queues={"night": JobQueue("night")})
+    named = JobSpec(command=("x",), after=(("afterok", JobId("train")),), queue="night")
+    assert intents.check_order(cluster, named, lambda ref: job()).after == (("afterok", "j"),)
+    with pytest.raises(Refused, match="did you mean 'night'"):
+        intents.check_order(cluster, JobSpec(command=("x",), queue="nigth"), lambda ref: job())
+    with pytest.raises(Refused, match="singleton"):
+        intents.check_order(cluster, JobSpec(command=("x",), singleton=True), lambda ref: job())
+    plain = JobSpec(command=("x",), queue="default")
+    assert intents.check_order(cluster, plain, lambda ref: job()) is plain
+
+
+def test_an_update_says_what_changes_and_nothing_else() -> None:
+    assert intents.update({"priority": 80}, job(), "bob") == f.JobUpdated(job_id=J, priority=80, user="bob")
+    assert intents.update({"time_limit": "1h"}, job(), "bob") == f.JobUpdated(job_id=J, time_limit_s=3_600, user="bob")
+    assert intents.update({"priority": 50}, job(), "bob") is None
+
+
+@pytest.mark.parametrize("values", [{}, {"priority": 101}, {"priority": "high"}, {"priority": True}, {"time_limit": -1}])
+def test_an_update_that_means_nothing_is_refused(values: dict[str, object]) -> None:
+    with pytest.raises(Refused):
+        intents.update(values, job(), "bob")
+
+
+def test_a_running_job_keeps_the_time_limit_that_it_began_with() -> None:
+    with pytest.raises(Problem):
+        intents.update({"time_limit": 60}, job("running"), "bob")
+    assert intents.update({"priority": 9}, job("running"), "bob") is not None
+
+
+def test_hold_and_release_are_said_once() -> None:
+    ada = Principal("k", "t", "ada", MEMBER)
+    held = job()
+    assert intents.hold(held, "ada") == f.JobUpdated(job_id=J, held=True, user="ada")
+    assert intents.release(held, "ada", ada) is None
+    held.order.held, held.order.held_by = True, "ada"
+    assert intents.hold(held, "ada") is None
+    assert intents.release(held, "ada", ada) == f.JobUpdated(job_id=J, held=False, user="ada")
+
+
+def test_what_an_operator_holds_its_user_does_not_release() -> None:
+    held = job()
+    held.order.held, held.order.held_by = True, "root"
+    with pytest.raises(Denied, match="held by root"):
+        intents.release(held, "ada", Principal("k", "t", "ada", MEMBER))
+    assert intents.release(held, "eve", Principal("k", "t", "eve", OPERATOR)) is not None
+
+
+def test_only_an_attempt_can_be_requeued_and_only_once() -> None:
+    running = job("running")
+    assert intents.requeue(running, "ada") == f.RequeueRequested(job_id=J, attempt=1, user="ada")
+    running.order.requeue = 1
+    assert intents.requeue(running, "ada") is None
+    with pytest.raises(Problem):
+        intents.requeue(job(), "ada")
+
+
+def test_what_has_ended_is_not_changed() -> None:
+    with pytest.raises(Problem):
+        intents.check_changeable(job("completed"))
+    intents.check_changeable(job())
+
+
+def test_a_queue_is_set_by_policy_weight_and_ageing() -> None:
+    wish = {"policy": "priority", "weight": 300, "ageing": "10m"}
+    assert intents.queue_setting(wish, "night", "root") == f.QueueSet(
+        queue="night", policy="priority", weight=300, ageing_s=600, user="root"
+    )
+
+
+@pytest.mark.parametrize("wish", [None, {}, {"policy": "best"}, {"policy": "fifo", "weight": 0}, {"policy": "fifo", "speed": 1}])
+def test_a_queue_that_means_nothing_is_refused(wish: object) -> None:
+    with pytest.raises(Refused):
+        intents.queue_setting(wish, "night", "root")
+    with pytest.raises(Refused, match="queue"):
+        intents.queue_setting({"policy": "fifo"}, "Not A Name", "root")
