@@ -16,10 +16,11 @@ SETTINGS: Final = "libs/common/settings.py"
 # Reason -> constants, by the file's last name.
 STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
-        durations.UNITS_S ending.NS_PER_S intents.DAY_S intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS
-        reading.AT_NS requests.NS_PER_S scheduler.models.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
+        ordering.HOUR_NS order_intents.YEAR_S priority.SECOND_NS durations.UNITS_S ending.NS_PER_S intents.DAY_S intents.YEAR_S
+        model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S scheduler.models.SECOND_NS
+        telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
-        model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
+        ordering.HALF_LIFE_MS model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
         prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S identity_intents.GRACE_S
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S requests.MAX_GRACE_S""",

@@ -23,7 +23,7 @@ def drawing() -> ModuleType:
         raise Refused(LACKING) from error
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "muster", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
-    return pyplot
+    return pyplot  # type: ignore[no-any-return]
 
 
 def draw_utilisation(path: Path, lines: Lines) -> None:
