@@ -1,7 +1,7 @@
 """What users do about the order of the queue in one run: queues of all policies, dependencies, holds, changes, requeues.
 
-A pure function of the seed, with dice of its own, so that the runs without them stay as they were. Whatever is held is released before
-the storm ends, so that every job can end.
+A pure function of the seed, with dice of its own, so that the runs without them stay as they were. Whatever is held is released
+soon, so that every job can end.
 """
 
 import random
@@ -54,10 +54,13 @@ def _ordered(dice: random.Random, fact: f.JobSubmitted) -> f.JobSubmitted:
 
 def _changes(dice: random.Random, fact: f.JobSubmitted, at_s: float, storm_s: float) -> TimedFacts:
     found: TimedFacts = []
+    held_s = at_s
     if dice.random() < 0.1:
-        found.append((at_s + dice.uniform(0.0, 5.0), (f.JobUpdated(job_id=fact.job_id, held=True, user="u"),)))
+        held_s += dice.uniform(0.0, 5.0)
+        found.append((held_s, (f.JobUpdated(job_id=fact.job_id, held=True, user="u"),)))
     if fact.spec.hold or found:
-        found.append((min(storm_s, at_s + dice.uniform(5.0, 12.0)), (f.JobUpdated(job_id=fact.job_id, held=False, user="u"),)))
+        released_s = max(held_s + 1.0, min(storm_s, at_s + dice.uniform(5.0, 12.0)))
+        found.append((released_s, (f.JobUpdated(job_id=fact.job_id, held=False, user="u"),)))
     if dice.random() < 0.2:
         found.append((at_s + dice.uniform(0.0, 8.0), (f.JobUpdated(job_id=fact.job_id, priority=dice.choice((0, 100)), user="u"),)))
     if dice.random() < 0.15:

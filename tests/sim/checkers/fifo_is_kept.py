@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import job_life, subjects
 from libs.common.change import Change, Stamp
 from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown
+from services.scheduler.placement.wish import wish_of
 from tests.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
     from tests.sim.world import World
+
+# Two jobs are compared by these; in all else they must be alike, or the cluster may have room for the later alone (another MIG profile).
+AMOUNTS: Final = ("nodes", "gpus", "share", "cpus_milli", "memory_bytes")
 
 
 class FifoIsKept(Checker):
@@ -41,6 +47,7 @@ class FifoIsKept(Checker):
 def _could_go(job: Job, placed: Job) -> bool:
     if job.seq >= placed.seq or job.state != job_life.QUEUED or (job.tenant, job.spec.queue) != (placed.tenant, placed.spec.queue):
         return False
-    one, other = job.spec, placed.spec
-    asks_no_more = one.nodes <= other.nodes and one.gpus <= other.gpus and one.gpu_share <= other.gpu_share
-    return asks_no_more and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)
+    one, other = wish_of(job.spec), wish_of(placed.spec)
+    asks_no_more = all(getattr(one, name) <= getattr(other, name) for name in AMOUNTS)
+    alike = replace(one, strategy=other.strategy, **{name: getattr(other, name) for name in AMOUNTS}) == other
+    return asks_no_more and alike and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)
