@@ -174,9 +174,10 @@ async def test_a_restarted_quota_does_not_hand_out_the_minute_again(tmp_path: Pa
         used = len(limits.replica.bodies)
         await limits.quota.kill()
         await limits.quota.start()
-        statuses = await storm(limits, 200)
+        async with asyncio.timeout(20):
+            while not (await storm(limits, 50))[503]:  # a gateway asks again once it has forgotten that there was nothing left
+                await asyncio.sleep(0.1)
         assert len(limits.replica.bodies) * USAGE["total_tokens"] <= 2_000 and used > 0
-        assert statuses[503] > 0
 
 
 async def test_a_tenant_without_limits_asks_nobody(tmp_path: Path) -> None:
