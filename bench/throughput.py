@@ -20,11 +20,13 @@ async def run(cluster: Cluster, jobs: int) -> tuple[float, float]:
         before = (await counts(session)).get("completed", 0)
         began = time.monotonic()
 
-        async def submitter(count: int) -> None:
-            for _ in range(count):
+        left = iter(range(jobs))
+
+        async def submitter() -> None:
+            for _ in left:
                 await submit(session, "true")
 
-        await asyncio.gather(*(submitter(jobs // CLIENTS) for _ in range(CLIENTS)))
+        await asyncio.gather(*(submitter() for _ in range(CLIENTS)))
         while (await counts(session)).get("completed", 0) < before + jobs:
             await asyncio.sleep(0.05)
         took_s = time.monotonic() - began
