@@ -56,6 +56,7 @@ class Writer:
         self.expected = 0
         self.number = 0
         self.last_at_ns = 0
+        self.last_boot_ns = 0
         self.in_flight: bytes = b""
         self.acked_boot_ns = 0
         self._waiting: deque[Group] = deque()
@@ -72,12 +73,15 @@ class Writer:
             commit = f.decode(last.data)
             self.expected, self.number, self.last_at_ns = last.seq, commit.number, commit.at_ns
         self.attached_seq = self.expected
+        self.last_boot_ns = self.clock.boot_ns()
         warn_if_behind(self.clock, self.subject, self.last_at_ns)
         return self.expected
 
     def now_ns(self) -> int:
-        """The wall clock, never before this writer's last commit."""
-        return max(self.clock.wall_ns(), self.last_at_ns)
+        """The wall clock, never before this writer's last commit. Where the wall clock was set back, or this machine's is behind, time
+        goes on at half its speed until that has caught up: whoever waits for it does not wait for ever.
+        """
+        return max(self.clock.wall_ns(), self.last_at_ns + (self.clock.boot_ns() - self.last_boot_ns) // 2)
 
     def put(self, facts: Sequence[AnyFact]) -> asyncio.Future[int]:
         """Queue one group of facts, kept whole in one commit; the future gives the commit's sequence. Raises Refused
@@ -153,7 +157,7 @@ class Writer:
         return await self._store(self._encode(facts, self.seen()))
 
     def _encode(self, facts: Sequence[AnyFact], seen: int) -> bytes:
-        self.last_at_ns = self.now_ns()
+        self.last_at_ns, self.last_boot_ns = self.now_ns(), self.clock.boot_ns()
         commit = Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, self.last_at_ns, seen, tuple(facts))
         return f.encode(commit)
 
