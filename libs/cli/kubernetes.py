@@ -47,7 +47,7 @@ def read_manifest(node: Node, name: str) -> Written:
         inner, pod = template.section("metadata"), template.section("spec")
     else:
         inner, pod = Section(reading, None, "", node), spec
-    job = _named(outer, inner) | _container(pod, _annotations(outer, inner)) | where(pod) | _tries(kind, spec, pod)
+    job = _held(kind, spec) | _named(outer, inner) | _container(pod, _annotations(outer, inner)) | where(pod) | _tries(kind, spec, pod)
     if limit := pod.number("activeDeadlineSeconds", 0) or spec.number("activeDeadlineSeconds", 0):
         job["time_limit_s"] = limit
     if (grace := pod.number("terminationGracePeriodSeconds", -1)) >= 0:
@@ -72,6 +72,12 @@ def _annotations(*metadata: Section) -> dict[str, tuple[str, Node]]:
             else:
                 section.reading.warn(node, f"annotation {key}: not honoured")
     return found
+
+
+def _held(kind: str, spec: Section) -> dict[str, Any]:
+    """A suspended Job waits until somebody releases it."""
+    node = spec.take("suspend") if kind == "Job" else None
+    return {"hold": True} if node is not None and str(node.value).lower() == "true" else {}
 
 
 def _tries(kind: str, spec: Section, pod: Section) -> dict[str, Any]:

@@ -44,7 +44,6 @@ REASONS: Final = {
     "securityContext": "a job runs as its node's agent does",
     "serviceAccountName": _TENANT,
     "shareProcessNamespace": "a job runs on the node itself",
-    "suspend": "a job stands in the queue from the moment it is submitted",
     "tolerations": "nodes have no taints: muster submit --node-label or --nodelist chooses",
     "topologySpreadConstraints": "muster submit --anti-affinity keeps jobs apart",
     "ttlSecondsAfterFinished": "ended jobs go by age, size and number",

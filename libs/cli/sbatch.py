@@ -18,6 +18,7 @@ from libs.cli.sbatch_flags import ALONE, HONOURED, MAY_TAKE, NOT_HONOURED, SHORT
 from libs.common.errors import Refused
 from libs.common.mig import PROFILES
 from libs.common.model import PREFERRED, REQUIRED
+from libs.common.ordering import SINGLETON
 
 T = TypeVar("T")
 
@@ -99,7 +100,7 @@ def read_script(text: str, name: str, environ: Mapping[str, str]) -> Written:
     ):
         if found:
             job[field] = found
-    job |= _restart(script) | _nearness(script) | _resources(script)
+    job |= _restart(script) | _order(script) | _nearness(script) | _resources(script)
     return Written(name, job, script.warnings)
 
 
@@ -180,6 +181,14 @@ def _exported(script: Script, environ: Mapping[str, str]) -> dict[str, str]:
 def _restart(script: Script) -> dict[str, Any]:
     said = [(script.said[flag].line, flag == "requeue") for flag in ("requeue", "no-requeue") if flag in script.said]
     return {"requeue": max(said)[1]} if said else {}
+
+
+def _order(script: Script) -> dict[str, Any]:
+    """When it may begin."""
+    waits = script.value("dependency", values.dependencies, [])
+    after = [wait for wait in waits if wait != SINGLETON]
+    found: dict[str, Any] = {"after": after, "singleton": SINGLETON in waits, "hold": "hold" in script.said}
+    return {field: value for field, value in found.items() if value}
 
 
 def _nearness(script: Script) -> dict[str, Any]:

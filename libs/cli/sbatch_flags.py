@@ -22,19 +22,18 @@ MAY_TAKE: Final = ("exclusive", "get-user-env", "nice", "propagate", "reboot")
 
 HONOURED: Final = (
     "job-name", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-task", "gres",
-    "mem", "mem-per-cpu", "mem-per-gpu", "time", "chdir", "nodelist", "requeue", "no-requeue", "export", "switches",
+    "mem", "mem-per-cpu", "mem-per-gpu", "time", "chdir", "nodelist", "requeue", "no-requeue", "export", "switches", "dependency", "hold",
 )  # fmt: skip
 
 _OUTPUT: Final = "Muster keeps what a job writes: muster logs JOB"
 _TENANT: Final = "whose job it is, and its limits, follow from your key"
 _BINDING: Final = "a job sees its own devices only; --numa, --switch and --interconnect of muster submit say how near they must be"
 _MAIL: Final = "Muster sends no mail: muster wait JOB"
-_LATER: Final = "a job stands in the queue from the moment it is submitted"
 
 NOT_HONOURED: Final = {
     "account": _TENANT,
     "array": "one job is submitted: submit the script once for each element, its number as a variable",
-    "begin": _LATER,
+    "begin": "hold it (--hold), and when it is time: muster release JOB",
     "clusters": "give the cluster by MUSTER_URL or muster login",
     "comment": "labels say such things: muster submit --label",
     "constraint": "nodes have labels: muster submit --node-label K=V",
@@ -42,9 +41,8 @@ NOT_HONOURED: Final = {
     "contiguous": "--rack required of muster submit keeps nodes together",
     "core-spec": _BINDING,
     "cores-per-socket": _BINDING,
-    "deadline": "a job has a time limit, no deadline",
+    "deadline": "it is a wish to be met, not an end of the job: muster submit --deadline, in a queue of that policy",
     "delay-boot": "nodes are not started for a job",
-    "dependency": "the job waits for no other one: muster wait JOB && muster submit",
     "distribution": "the script runs once on each node; ranks follow the topology",
     "error": _OUTPUT,
     "exclude": "name the nodes that may be used: --nodelist, or --node-label of muster submit",
@@ -58,7 +56,6 @@ NOT_HONOURED: Final = {
     "gpus-per-socket": "ask for GPUs by node: --gpus-per-node",
     "gres-flags": _BINDING,
     "hint": _BINDING,
-    "hold": _LATER,
     "input": "give standard input to muster run",
     "licenses": "licences are not counted",
     "mail-type": _MAIL,

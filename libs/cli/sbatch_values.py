@@ -9,6 +9,7 @@ from math import prod
 from typing import Final, NamedTuple
 
 from libs.common.model import NODES_MAX
+from libs.common.ordering import AFTER, SINGLETON
 
 UNLIMITED: Final = ("infinite", "unlimited", "0")
 DIGITS_MAX: Final = 9
@@ -16,6 +17,7 @@ DIGITS_MAX: Final = 9
 _TIME: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?")
 _SIZE: Final = re.compile(r"(\d{1,12})([KMGT]?)B?", re.IGNORECASE)
 _OUTSIDE_BRACKETS: Final = re.compile(r",(?![^\[]*\])")
+_DEPENDENCY: Final = re.compile(rf"({'|'.join(AFTER)})(:[A-Za-z0-9._-]+)+|{SINGLETON}")
 _BRACKETS: Final = re.compile(r"\[([0-9,-]+)\]")
 
 
@@ -70,6 +72,14 @@ def devices(text: str) -> Devices:
     if "," in text or ":" in kind:
         raise ValueError("expected a number of GPUs, or MODEL:NUMBER")
     return Devices(number(count), kind)
+
+
+def dependencies(text: str) -> list[str]:
+    """`afterok:a:b,singleton`; of other kinds, and of alternatives, a job would begin too early."""
+    found = text.split(",")
+    if any(not _DEPENDENCY.fullmatch(each) for each in found):
+        raise ValueError(f"expected afterok:JOB, afterany:JOB or {SINGLETON}, with commas between them")
+    return found
 
 
 def listed(text: str) -> list[str]:

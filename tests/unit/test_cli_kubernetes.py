@@ -183,6 +183,15 @@ def test_a_plain_pod_becomes_a_job_without_gpus_and_without_a_warning() -> None:
     assert (written.job, written.warnings) == ({"name": "x", "command": ["a"], "gpus": 0, "cpus": 1.0, "retries": 0}, ())
 
 
+@pytest.mark.parametrize(("kind", "suspend", "held"), [("Job", "true", True), ("Job", "false", None), ("Pod", "true", None)])
+def test_a_suspended_job_is_held(kind: str, suspend: str, held: bool | None) -> None:
+    inner = "containers: [{command: [a]}]"
+    spec = f"template: {{spec: {{{inner}}}}}" if kind == "Job" else inner
+    written = only(f"apiVersion: v1\nkind: {kind}\nspec: {{suspend: {suspend}, {spec}}}\n")
+    assert written.job.get("hold") is held
+    assert named(written) == (["k.yaml:3: spec.suspend"] if kind == "Pod" else [])
+
+
 def test_a_job_is_tried_again_as_often_as_kubernetes_does_by_itself() -> None:
     text = "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{command: [a]}]}}}\n"
     assert only(text).job["retries"] == 6

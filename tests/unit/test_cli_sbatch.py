@@ -184,6 +184,13 @@ def test_one_leaf_switch_is_a_rack_and_a_wait_for_it_a_preference() -> None:
     assert read("--switches=2").warnings == ("x.sbatch:2: --switches: not honoured but for 1: nodes are near by rack and spine",)
 
 
+def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
+    job = read("-J x --dependency=afterok:j1:j2,afterany:j3_7,singleton", "--hold").job
+    assert (job["after"], job["singleton"], job["hold"]) == (["afterok:j1:j2", "afterany:j3_7"], True, True)
+    assert submission(job, JobId("j9")).spec.after == (("afterok", "j1"), ("afterok", "j2"), ("afterany", "j3_7"))
+    assert read("-J x").job.keys().isdisjoint({"after", "singleton", "hold"})
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -194,6 +201,9 @@ def test_one_leaf_switch_is_a_rack_and_a_wait_for_it_a_preference() -> None:
         ("--gpus=a:b:1", "x.sbatch:2: --gpus=a:b:1: expected a number of GPUs, or MODEL:NUMBER"),
         ("--gres=gpu:a:b:1", "x.sbatch:2: --gres=gpu:a:b:1: expected a number of GPUs, or MODEL:NUMBER"),
         ("--time=soon", "x.sbatch:2: --time=soon: expected MINUTES, MINUTES:SECONDS"),
+        ("-d afternotok:j1", "x.sbatch:2: --dependency=afternotok:j1: expected afterok:JOB, afterany:JOB or singleton"),
+        ("-d afterok:j1?afterok:j2", "x.sbatch:2: --dependency=afterok:j1?afterok:j2: expected afterok:JOB"),
+        ("-d afterok", "x.sbatch:2: --dependency=afterok: expected afterok:JOB"),
         ("--mem=much", "x.sbatch:2: --mem=much: expected a size such as 64G, or 4096 in MiB"),
         ("-w n[1-", "x.sbatch:2: --nodelist=n[1-: expected nodes such as a,b or node[01-04]"),
         ("-w n[0-9999]", "x.sbatch:2: --nodelist=n[0-9999]: expected at most 1024 nodes"),
