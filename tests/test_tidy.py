@@ -30,15 +30,26 @@ PURE: Final = (
         f"libs/common/{stem}.py"
         for stem in ("model", "fact", "facts", "cluster", "fold", "ledger", "change", "access_entry", "snapshot", "tenant", "new_nodes")
     ),
-    *(f"libs/common/{stem}_facts.py" for stem in ("identity", "limit", "membership", "model", "secret")),
-    *(f"libs/common/{stem}_fold.py" for stem in ("job", "key", "membership", "model", "node", "secret")),
+    *(f"libs/common/{stem}_facts.py" for stem in ("identity", "limit", "membership", "model", "order", "secret")),
+    *(f"libs/common/{stem}_fold.py" for stem in ("job", "key", "membership", "model", "node", "order", "secret")),
     *(
         f"libs/common/{stem}.py"
-        for stem in ("arrivals", "mig", "job_life", "gpu_life", "node_life", "model_view", "subjects", "messages", "rate_messages")
+        for stem in (
+            "arrivals",
+            "mig",
+            "ordering",
+            "job_life",
+            "gpu_life",
+            "node_life",
+            "model_view",
+            "subjects",
+            "messages",
+            "rate_messages",
+        )
     ),
     *(
         f"services/*/{stem}.py"
-        for stem in ("state", "decide", "explain", "what_if", "with_nodes", "orders", "leases", "queue", "roster", "renewals")
+        for stem in ("state", "decide", "explain", "what_if", "with_nodes", "orders", "leases", "queue", "line", "roster", "renewals")
     ),
     *(
         "services/scheduler/models.py",
@@ -46,6 +57,7 @@ PURE: Final = (
         "services/scheduler/placement/**/*.py",
         "services/scheduler/policies/*.py",
         "services/quota/rates.py",
+        "services/api_gateway/openai/purse.py",
     ),
     *(f"services/scheduler/simulate/{stem}.py" for stem in ("cluster", "meter", "replay", "report", "resort", "trace")),
     *(f"services/audit/{stem}.py" for stem in ("chain", "reading", "alignment", "trim")),

@@ -1,6 +1,9 @@
 """What jobs wait for, who holds them, which attempt is to begin again: the fold, and what the scheduler makes of it."""
 
+import pytest
+
 from libs.common import facts as f
+from libs.common import order_fold
 from libs.common.model import JobId
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain
@@ -118,3 +121,13 @@ def test_a_changed_time_limit_is_the_next_attempt_s() -> None:
     state = given(registered("a"), waiting("j", hold=True), f.JobUpdated(job_id=J, time_limit_s=60))
     assert state.cluster.jobs[J].spec.time_limit_s == 60 and state.cluster.jobs[J].spec.priority == 50
     assert tell(state.cluster, f.JobUpdated(job_id=JobId("nobody"), priority=1)).jobs == ()
+
+
+def test_a_tenant_s_newer_runs_weigh_more_in_what_its_next_job_is_expected_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_fold, "RUNS_MAX", 2)
+
+    def run(job: str, run_ms: int) -> list[f.AnyFact]:
+        return [*waiting(job), placed(job, member("a", 0)), *ended(job, "a", 0, run_ms=run_ms), closed(job)]
+
+    state = given(registered("a"), run("g", 100), run("h", 100), run("i", 700), waiting("j"))
+    assert state.cluster.jobs[J].order.usual_ms == 400, "as if g and h were one"

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import MIG, MPS, Gpu, GpuHold, GpuId, JobSpec, NodeId
+from libs.common.model import MIG, MPS, Gpu, GpuHold, GpuId, JobSpec, Member, NodeId
 from services.scheduler.explain import explain
+from services.scheduler.placement import capacity, hardware, ranking
 from services.scheduler.placement.choose import NOTHING, choose
 from services.scheduler.placement.strategies import STRATEGIES
 from services.scheduler.state import State
@@ -144,3 +146,31 @@ def test_a_gang_is_of_one_model_unless_it_takes_any() -> None:
     assert where(state, spec(nodes=2)) == ["a", "c"]
     assert where(state, spec(nodes=3)) == []
     assert where(state, spec(nodes=3, mixed=True)) == ["a", "b", "c"]
+
+
+def test_mig_instances_on_several_devices_are_all_alike_and_on_cut_cards_first() -> None:
+    cards = [Gpu(GpuId(f"a-gpu{i}"), i, "nvidia", "A100", 40 * GIB, mig_profiles=A100_40) for i in range(3)]
+    machine = f.NodeRegistered(node_id=NodeId("a"), incarnation=1, address="127.0.0.1", gpus=tuple(cards))
+    cut = GpuHold(GpuId("a-gpu1"), 12, MIG, "1g.5gb", 0b1)
+    busy = [*waiting("i", mig_profile="1g.5gb"), placed("i", Member(NodeId("a"), 1, 0, (cut,)))]
+    ((_, holds),) = choose(given(machine, busy).capacity, spec(gpus=2, mig_profile="3g.20gb"), "default")
+    assert [(hold.uuid, hold.mig_slices) for hold in holds] == [("a-gpu1", 0b1111_0000), ("a-gpu0", 0b1111)]
+    assert choose(given(machine, busy).capacity, spec(gpus=3, mig_profile="7g.40gb"), "default") is NOTHING
+    larger = msgspec.structs.replace(cards[1], memory_bytes=80 * GIB, mig_profiles=("1g.10gb", "7g.80gb"))
+    unlike = given(msgspec.structs.replace(machine, gpus=(cards[0], larger)))
+    assert choose(unlike.capacity, spec(gpus=1, mig_profile="1g.10gb"), "default") is not NOTHING
+    assert choose(unlike.capacity, spec(gpus=2, mig_profile="1g.10gb"), "default") is NOTHING, (
+        "a quarter of one card, an eighth of the other"
+    )
+
+
+def test_what_was_worked_out_and_forgotten_is_worked_out_again_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every memory of the placement is bounded."""
+    nodes = [node("a"), node("b", gpus=8), node("c", gpus=2), *busy("i", "a", 0), *busy("j", "b", 0, 1, 2)]
+    wishes = [spec(gpus=gpus, cpus_milli=cpus) for gpus in (1, 2, 3) for cpus in (0, 1)] * 2
+    expected = [choose(given(nodes).capacity, wish, "") for wish in wishes]
+    for module, bound in ((capacity, "RANKINGS_MAX"), (capacity, "WISHES_MAX"), (ranking, "KEPT_MAX"), (hardware, "PICKS_MAX")):
+        monkeypatch.setattr(module, bound, 1)
+    forgetful = given(nodes).capacity
+    assert [choose(forgetful, wish, "") for wish in wishes] == expected
+    assert len(forgetful._rankings) == len(forgetful._ranked) == 1

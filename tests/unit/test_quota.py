@@ -304,6 +304,13 @@ def test_the_next_month_of_utc_renews_the_budget_once() -> None:
     assert names(world.record()) == [("BudgetExhausted", "")]
 
 
+def test_what_is_said_of_another_month_uses_up_nothing_of_this_one() -> None:
+    world = monthly(1)
+    before = world.state.cluster.ignored
+    world.say(f.BudgetExhausted(tenant=TENANT, gpu_hours=1, used_share_ms=1, month=202_610))
+    assert not world.state.cluster.tenants[TENANT].exhausted and world.state.cluster.ignored == before + 1
+
+
 def test_a_clock_that_went_back_renews_nothing() -> None:
     world = monthly(1)
     world.now_ns = SECOND

@@ -1,9 +1,12 @@
 """`why`: the answer names what is in the way, and nothing else."""
 
+from typing import Any
+
 import pytest
 
 from libs.common import facts as f
-from libs.common.model import GpuId, JobId, NodeId, TenantId
+from libs.common.facts import AnyFact
+from libs.common.model import Gpu, GpuHold, GpuId, JobId, Member, NodeId, TenantId
 from services.scheduler.explain import explain
 from tests.given import given, member, placed, registered, started, waiting
 
@@ -47,6 +50,60 @@ def test_blockers_are_counted_by_what_rules_each_node_out() -> None:
         "node unreachable": "d",
     }
     assert answer["answer"] == "it needs 1 node with 2 GPUs, and not enough is free now"
+
+
+def holding(*parts: GpuHold, **wish: Any) -> list[AnyFact]:
+    """A job that runs on these parts of node a."""
+    return [*waiting("i", **wish), placed("i", Member(NodeId("a"), 1, 0, parts))]
+
+
+@pytest.mark.parametrize(
+    ("wish", "busy", "what"),
+    [
+        ({"node_list": (NodeId("b"),)}, [], "not in the job's list of nodes"),
+        ({"anti_affinity": {"app": "db"}}, holding(gpus=0, labels={"app": "db"}), "runs a job that this one keeps away from"),
+        ({"gpus": 2, "numa": "required"}, [], "free devices are not together as the job asks"),
+        (
+            {"gpu_share": 50, "gpus": 2, "isolation": "mps"},
+            holding(GpuHold(GpuId("a-gpu0"), 30), gpu_share=30),
+            "devices whose parts are kept apart in another way",
+        ),
+        (
+            {"mig_profile": "4g.40gb", "gpus": 2},
+            holding(GpuHold(GpuId("a-gpu0"), 12, "mig", "1g.10gb", 1), mig_profile="1g.10gb"),
+            "no free place for the MIG instance",
+        ),
+    ],
+)
+def test_what_the_job_itself_asks_is_named_where_it_rules_a_node_out(wish: dict[str, Any], busy: list[AnyFact], what: str) -> None:
+    """The two devices of a have nothing in common; b would serve and is full."""
+    cards = ("1g.10gb", "4g.40gb")
+    gpus = tuple(Gpu(GpuId(f"a-gpu{i}"), i, "nvidia", "H100", 80 << 30, mig_profiles=cards, numa=i) for i in range(2))
+    nodes = [f.NodeRegistered(NodeId("a"), 1, "127.0.0.1", gpus), registered("b", gpus=1)]
+    full = [*waiting("k"), placed("k", member("b", 0))]
+    blockers = explain(given(nodes, busy, full, waiting("j", **wish)), J)["blockers"]
+    assert {blocker["what"]: blocker["detail"] for blocker in blockers}[what] == "a"
+
+
+def test_nodes_that_serve_but_are_not_together_are_no_reason_to_add_any() -> None:
+    racks = [registered("a", rack="r1"), registered("b", rack="r2")]
+    answer = explain(given(*racks, waiting("j", nodes=2, rack="required")), J)
+    assert answer["answer"].startswith("this cluster could never hold it")
+    assert answer["remedy"] == "2 nodes serve it, but not 2 that are together as it asks: ask for less of that"
+
+
+def test_a_part_that_only_a_large_card_makes_too_much_for_the_tenant_is_told_so() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=20)
+    answer = explain(given(registered("a"), limit, waiting("j", tenant="t", gpu_memory_bytes=40 << 30)), J)
+    assert answer["answer"] == "tenant t holds 0 of at most 0.2 GPUs, and this job asks for 0.5 more"
+
+
+def test_a_job_that_waits_for_others_names_them_and_the_first_one_s_state() -> None:
+    jobs = [fact for name in "abcd" for fact in waiting(name)]
+    after = [("afterok", JobId(name)) for name in "abcd"]
+    answer = explain(given(jobs, waiting("j", after=tuple(after))), J)
+    assert answer["answer"] == "it begins after a, b, c and others; a is queued"
+    assert (answer["blockers"], answer["remedy"]) == ([{"what": "dependency", "count": 4, "detail": "a is queued"}], "muster why a")
 
 
 def test_a_node_that_is_to_be_removed_is_named_as_such() -> None:

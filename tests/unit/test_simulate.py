@@ -27,9 +27,9 @@ def replayed(nodes: str, *rows: Row, order: str = "fifo", until: int | None = No
     return replay
 
 
-def resorted(nodes: str, *rows: Row, order: str, overhead: int = 0) -> Resort:
+def resorted(nodes: str, *rows: Row, order: str, overhead: int = 0, until: int | None = None) -> Resort:
     replay = Resort(nodes_of(nodes), requests(rows, 8), order, DEFAULT, meter_of(nodes), overhead * SECOND)
-    replay.run()
+    replay.run(until and until * SECOND)
     return replay
 
 
@@ -64,9 +64,9 @@ def test_what_the_cluster_could_never_hold_is_counted_and_delays_nobody() -> Non
 
 
 def test_a_replay_is_cut_off_at_its_time() -> None:
-    replay = replayed("1x8", LONG, SHORT, until=50)
-    assert ends(replay) == {}
-    assert report(replay.meter)["utilisation_pct"] == {"while_queued": 100.0, "whole_run": 100.0}
+    for replay in (replayed("1x8", LONG, SHORT, until=50), resorted("1x8", LONG, SHORT, order="fifo", until=50)):
+        assert ends(replay) == {}
+        assert report(replay.meter)["utilisation_pct"] == {"while_queued": 100.0, "whole_run": 100.0}
 
 
 def test_use_is_charged_as_quota_does() -> None:
@@ -81,6 +81,17 @@ def test_nothing_that_a_replay_says_is_ignored_by_the_fold() -> None:
 def test_least_attained_service_and_shortest_remaining_take_turns() -> None:
     assert ends(resorted("1x8", LONG, SHORT, order="srsf")) == {"short": 20, "long": 120}
     assert ends(resorted("1x8", LONG, SHORT, order="fifo")) == {"long": 100, "short": 110}
+
+
+def test_shortest_remaining_time_looks_at_time_alone() -> None:
+    small, large = Row("small", 0, 30, 1), Row("large", 0, 20, 8)
+    assert ends(resorted("1x8", small, large, order="srtf")) == {"large": 20, "small": 50}
+    assert ends(resorted("1x8", small, large, order="srsf")) == {"small": 30, "large": 50}
+
+
+def test_what_does_not_fit_is_passed_over_by_smaller_jobs() -> None:
+    rows = (Row("a", 0, 10, 3), Row("b", 0, 10, 3), Row("pair", 0, 10, 2), Row("c", 0, 10, 1))
+    assert ends(resorted("2x4", *rows, order="fifo")) == {"a": 10, "b": 10, "c": 10, "pair": 20}
 
 
 def test_las_keeps_who_has_used_little_before_who_has_used_much() -> None:

@@ -70,6 +70,12 @@ def test_a_name_that_comes_twice_is_refused() -> None:
         requests([Row("a", 0, 1, 1), Row("a", 1, 1, 1)], 8)
 
 
+@pytest.mark.parametrize("wrong", [{"gpus": 10_000_000}, {"share": 0}, {"share": 101}, {"priority": 101}])
+def test_a_job_that_no_cluster_would_take_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(Refused, match="no job may ask for what a asks"):
+        requests([Row("a", 0, 1, 1)._replace(**wrong)], 8)  # type: ignore[arg-type]
+
+
 def test_another_order_keeps_the_times_and_the_jobs() -> None:
     rows = [Row("a", 0, 1, 1), Row("b", 5, 2, 1)]
     assert list(shuffled(rows, (1, 0))) == [Row("b", 0, 2, 1), Row("a", 5, 1, 1)]

@@ -5,6 +5,7 @@ neighbours in rank. A node that does not know its rack is in none: it never serv
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from services.scheduler.placement.ranking import Ranking
@@ -76,13 +77,8 @@ def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[in
 
 def _top(ranking: Ranking, group: int, count: int) -> list[int]:
     """The best of these nodes by the strategy's score."""
-    chosen: list[int] = []
-    for level in sorted(ranking.levels, reverse=True):
-        for index in _bits(ranking.levels[level] & group):
-            chosen.append(index)
-            if len(chosen) == count:
-                return chosen
-    return chosen
+    best_first = (index for level in sorted(ranking.levels, reverse=True) for index in _bits(ranking.levels[level] & group))
+    return list(islice(best_first, count))
 
 
 def _in_ranks(chosen: list[int], near: Neighbours) -> list[int]:

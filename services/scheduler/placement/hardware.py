@@ -66,14 +66,12 @@ class Hardware:
 
     def _within(self, part: int, count: int) -> int:
         """`count` devices of a part in which all are alike near: whole small groups of it, the last from the smallest that serves."""
-        taken = 0
-        while left := count - taken.bit_count():
-            groups = self._parts(part & ~taken, range(len(INSIDE)))
-            enough = [group for group in groups if group.bit_count() >= left]
-            if enough:
-                return taken | _lowest(min(enough, key=lambda group: (group.bit_count(), group & -group)), left)
-            taken |= min(groups, key=lambda group: (-group.bit_count(), group & -group))
-        return taken
+        groups = self._parts(part, range(len(INSIDE)))
+        enough = [group for group in groups if group.bit_count() >= count]
+        if enough:
+            return _lowest(min(enough, key=lambda group: (group.bit_count(), group & -group)), count)
+        largest = min(groups, key=lambda group: (-group.bit_count(), group & -group))
+        return largest | self._within(part & ~largest, count - largest.bit_count())
 
     def _parts(self, free: int, levels: Sequence[int]) -> list[int]:
         """The free devices, apart wherever their groups differ at one of these levels."""

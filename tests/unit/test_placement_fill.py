@@ -1,0 +1,94 @@
+"""What remainders are worth for the jobs that usually come, by hand-worked examples, and where `fragmentation` puts jobs therefore."""
+
+import pytest
+
+from libs.common.arrivals import FIRST, Arrival
+from libs.common.facts import AnyFact
+from services.scheduler.placement import fill
+from services.scheduler.placement.choose import choose
+from services.scheduler.placement.fill import Fill, Fills, Usual
+from services.scheduler.placement.place import Take
+from services.scheduler.placement.strategies.fragmentation import after_take
+from tests.given import given, member, placed, registered, spec, waiting
+
+HALVES = (Usual(1.0, 1, 50, 1),)  # Half a device and 2 CPUs each.
+ENOUGH = -1
+
+
+@pytest.mark.parametrize(
+    ("lefts", "cpus_milli", "worth"),
+    [
+        ((100,), ENOUGH, 100),
+        ((99,), ENOUGH, 50),
+        ((49,), ENOUGH, 0),
+        ((100,), 4_000, 100),
+        ((100,), 2_000, 50),
+        ((100,), 1_999, 0),
+        ((100, 100), 6_000, 150),
+        ((49,), 0, 0),
+    ],
+)
+def test_a_remainder_is_worth_what_usual_jobs_fill_of_it_with_the_cpus_there_are(
+    lefts: tuple[int, ...], cpus_milli: int, worth: int
+) -> None:
+    assert Fill(HALVES).value(lefts, cpus_milli) == pytest.approx(worth)
+
+
+def test_a_job_that_comes_seldom_fills_less_than_one_that_comes_often() -> None:
+    seldom, often = (Fill((Usual(part, 1, 50, 0),)).value((50,), ENOUGH) for part in (0.01, 0.99))
+    assert 0 < seldom < often <= 50
+
+
+def test_values_that_were_forgotten_are_found_again_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Fill(HALVES)
+    monkeypatch.setattr(fill, "KEPT_MAX", 1)
+    forgetful = Fill(HALVES)
+    asked = [((left,), cpus) for left in (50, 100, 50) for cpus in (ENOUGH, 2_000)]
+    assert [forgetful.value(*each) for each in asked] == [kept.value(*each) for each in asked]
+    assert len(forgetful._values) == 1
+
+
+def test_what_comes_hardly_ever_is_not_usual() -> None:
+    often, hardly = Arrival(1, 50, 0, ()), Arrival(1, 100, 0, ())
+    assert Fills(((often, 96), (hardly, 4)), {"A10": 100}).of("A10")[0].usual == (Usual(1.0, 1, 50, 0),)
+    assert len(Fills(((often, 94), (hardly, 6)), {"A10": 100}).of("A10")[0].usual) == 2
+
+
+def test_a_model_is_scarce_by_how_much_is_asked_of_it_alone_and_how_little_there_is() -> None:
+    mix = ((Arrival(1, 100, 0, ()), 75), (Arrival(1, 100, 0, ("A10",)), 25))
+    fills = Fills(mix, {"A10": 100, "H100": 300})
+    assert (fills.of("A10")[1], fills.of("H100")[1]) == (1.0, 0.0)
+    assert Fills(mix, {"A10": 200, "H100": 200}).of("A10")[1] == 0.5
+    assert Fills(mix, {"A10": 400}).of("A10")[1] == 0.0, "where every device is of that model, none is scarce"
+    assert fills.of("A10")[0].usual != fills.of("H100")[0].usual, "who asks for A10 never runs on an H100"
+
+
+@pytest.mark.parametrize(
+    ("take", "after"),
+    [
+        (Take(), (30, 100, 100)),
+        (Take((1,), 100, (100,)), (30, 100)),
+        (Take((0,), 30, (30,)), (100, 100)),
+        (Take((0,), 20, (30,)), (10, 100, 100)),
+        (Take((1, 2), 40, (100, 100)), (30, 60, 60)),
+    ],
+)
+def test_what_a_take_leaves_of_the_open_devices(take: Take, after: tuple[int, ...]) -> None:
+    assert after_take((30, 100, 100), take) == after
+
+
+def usual(**wish: int) -> list[AnyFact]:
+    """So many jobs that a mix is learnt of them."""
+    return [fact for number in range(FIRST) for fact in waiting(f"usual{number}", **wish)]
+
+
+def test_a_job_without_gpus_leaves_cpus_to_those_who_need_them_beside_their_gpus() -> None:
+    nodes = [registered("a", cpus_milli=8_000), registered("c", gpus=0, cpus_milli=8_000)]
+    assert choose(given(nodes, usual(cpus_milli=2_000)).capacity, spec(gpus=0, cpus_milli=6_000), "")[0][0] == "c"
+    assert choose(given(nodes, usual()).capacity, spec(gpus=0, cpus_milli=6_000), "")[0][0] == "a", "here nobody needs them"
+
+
+def test_a_part_is_taken_of_an_open_device_when_whole_ones_are_what_is_usually_asked_for() -> None:
+    opened = [*waiting("i", gpu_share=50), placed("i", member("b", 0, share=50))]
+    state = given(registered("a", gpus=1), registered("b", gpus=1), opened, usual())
+    assert choose(state.capacity, spec(gpu_share=50), "default")[0][0] == "b"
