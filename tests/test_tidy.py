@@ -30,8 +30,8 @@ PURE: Final = (
         f"libs/common/{stem}.py"
         for stem in ("model", "fact", "facts", "cluster", "fold", "ledger", "change", "access_entry", "snapshot", "tenant", "new_nodes")
     ),
-    *(f"libs/common/{stem}_facts.py" for stem in ("identity", "limit", "membership", "model", "order", "secret")),
-    *(f"libs/common/{stem}_fold.py" for stem in ("job", "key", "membership", "model", "node", "order", "secret")),
+    "libs/common/*_facts.py",
+    "libs/common/*_fold.py",
     *(
         f"libs/common/{stem}.py"
         for stem in (
@@ -52,6 +52,7 @@ PURE: Final = (
         for stem in ("state", "decide", "explain", "what_if", "with_nodes", "orders", "leases", "queue", "line", "roster", "renewals")
     ),
     *(
+        "libs/common/visibility.py",
         "services/scheduler/models.py",
         "services/scheduler/blockers.py",
         "services/scheduler/placement/**/*.py",

@@ -17,13 +17,14 @@ SETTINGS: Final = "libs/common/settings.py"
 STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
         ordering.HOUR_NS order_intents.YEAR_S priority.SECOND_NS durations.UNITS_S ending.NS_PER_S intents.DAY_S intents.YEAR_S
-        model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S scheduler.models.SECOND_NS
+        model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S ordering.SECOND_NS
         telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
         prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S identity_intents.GRACE_S
-        membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S requests.MAX_GRACE_S""",
+        membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S requests.MAX_GRACE_S
+        allocation_intents.EXPIRES_S""",
     "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS are made of it": """
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS job_directories.OVERRULE_NS
         leases.PAUSE_MAX_MS node_agent.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S scheduler.service.SILENCE_CHECK_NS

@@ -36,6 +36,10 @@ def job_path(ref: str, *parts: str) -> str:
     return "/".join(("/v1/jobs", quote(ref, safe=""), *parts))
 
 
+def allocation_path(ref: str) -> str:
+    return f"/v1/allocations/{quote(ref, safe='')}"
+
+
 def model_path(name: str, *parts: str) -> str:
     """The path of a model's deployment, or of something of it."""
     return "/".join(("/v1/deployments", quote(name, safe=""), *parts))

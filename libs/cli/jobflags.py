@@ -1,4 +1,4 @@
-"""What a job may ask for, as flags of `muster run` and `muster submit`; gives the JSON for POST /v1/jobs.
+"""What a job may ask for, as flags of `muster run`, `submit` and `alloc`; gives the JSON for POST /v1/jobs and /v1/allocations.
 
 Names follow what people type elsewhere (-N, -J, -t). A flag that was not given is not sent: the gateway's defaults hold.
 """
@@ -31,9 +31,10 @@ class Duration(click.ParamType[int]):
 
 DURATION = Duration()
 
-_FLAGS = (
+# What a job and an allocation alike may ask for.
+_WISHES = (
     click.option("-g", "--gpus", type=int, metavar="N", help="GPUs on each node (default 1)."),
-    click.option("-N", "--nodes", type=int, metavar="N", help="Nodes; the job starts on all of them or on none (default 1)."),
+    click.option("-N", "--nodes", type=int, metavar="N", help="Nodes; all of them at once or none (default 1)."),
     click.option("--fraction", type=float, metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
     click.option("-J", "--name", metavar="NAME", help="A name for it; can be used in place of its id."),
     click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),
@@ -42,13 +43,9 @@ _FLAGS = (
         "--secret", "secrets", multiple=True, metavar="NAME[=ENV]", help="A secret of your tenant, as a variable (muster secret)."
     ),
     click.option("-C", "--workdir", metavar="DIR", help="Working directory (default: this one)."),
-    click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
     click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
-    click.option("-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."),
     click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
     click.option("--start", "start_s", type=DURATION, help="How long its start may take (default 30s)."),
-    click.option("--retries", type=int, metavar="N", help="How often it is started again when it fails (default 0)."),
-    click.option("--requeue/--no-requeue", default=None, help="Whether it may be started again when its node is lost."),
     click.option("--reject-if-impossible", is_flag=True, help="Refuse it now if no node could ever run it."),
     click.option(
         "--on-control-loss", type=click.Choice(["stop", "continue"]), help="What it does when its node is cut off (default: stop)."
@@ -58,8 +55,16 @@ _FLAGS = (
         type=click.Choice(["fifo", "priority", "affinity", "gang", "real_time"]),
         help="What it counts on of its queue; what contradicts that is refused.",
     ),
-    *order_flags.FLAGS,
     *placement_flags.FLAGS,
+)
+# How a command runs, and when.
+_FLAGS = (
+    click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
+    click.option("-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."),
+    click.option("--retries", type=int, metavar="N", help="How often it is started again when it fails (default 0)."),
+    click.option("--requeue/--no-requeue", default=None, help="Whether it may be started again when its node is lost."),
+    *order_flags.FLAGS,
+    *_WISHES,
 )
 # Flags that say something by being false.
 SAY_NO = ("requeue", "allow_cross_numa")
@@ -68,6 +73,13 @@ SAY_NO = ("requeue", "allow_cross_numa")
 def job_flags(verb: F) -> F:
     """All of them, on a verb that takes `**asked`."""
     for flag in reversed(_FLAGS):
+        verb = flag(verb)
+    return verb
+
+
+def allocation_flags(verb: F) -> F:
+    """Those without a command's."""
+    for flag in reversed((*_WISHES, order_flags.QUEUE)):
         verb = flag(verb)
     return verb
 

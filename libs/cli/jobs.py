@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from libs.cli.durations import age, between
+from libs.cli.durations import age, between, parse_instant, show_duration
 from libs.cli.table import Column, state_colour
 
 Job = dict[str, Any]
@@ -77,6 +77,12 @@ def why_of(job: Job) -> str:
     return "" if reason == job.get("state") else reason
 
 
+def over_in(job: Job, now: datetime) -> str:
+    """Of an allocation that is held."""
+    over = parse_instant(job.get("expires_at")) if job.get("state") in ("placed", "running") else None
+    return f"over in {show_duration((over - now).total_seconds())}" if over else ""
+
+
 def row(job: Job, now: datetime) -> list[str]:
     """The cells of COLUMNS."""
     return [
@@ -88,7 +94,7 @@ def row(job: Job, now: datetime) -> list[str]:
         age(job.get("submitted_at"), now),
         between(job.get("started_at"), job.get("ended_at"), now),
         places(job.get("node_ids")),
-        why_of(job),
+        why_of(job) or over_in(job, now),
     ]
 
 

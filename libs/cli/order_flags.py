@@ -2,8 +2,9 @@
 
 import click
 
+QUEUE = click.option("--queue", metavar="NAME", help="The queue that it waits in (muster queue list).")
 FLAGS = (
-    click.option("--queue", metavar="NAME", help="The queue that it waits in (muster queue list)."),
+    QUEUE,
     click.option("--deadline", metavar="TIME", help="When it should have ended: 2026-12-24T18:00:00Z (queues of policy deadline)."),
     click.option("--estimate", metavar="TIME", help="How long it will take, as you think: 2h."),
     click.option("--after", multiple=True, metavar="KIND:JOB", help="Begin when that job has ended: afterok:JOB (well), afterany:JOB."),

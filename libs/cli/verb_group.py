@@ -36,7 +36,9 @@ VERBS: Final[dict[str, Verb]] = {
     "cancel": Verb(JOBS, "Ask jobs to stop, then kill them after a grace period."),
     "kill": Verb(JOBS, "Kill jobs at once."),
     "hold": Verb(JOBS, "Keep jobs from being placed until they are released."),
-    "release": Verb(JOBS, "Let held jobs be placed."),
+    "alloc": Verb(JOBS, "Hold GPUs for a while, without a command."),
+    "extend": Verb(JOBS, "Let allocations last longer."),
+    "release": Verb(JOBS, "Let held jobs be placed, and give allocations back."),
     "requeue": Verb(JOBS, "End the running attempt of jobs and let them wait for the next one."),
     "update": Verb(JOBS, "Change the priority or the time limit of jobs."),
     "wait": Verb(JOBS, "Wait for jobs to end and exit with their exit code."),
@@ -82,7 +84,7 @@ KNOWN_ELSEWHERE: Final = {
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",
     "settings": "config show", "bundle": "support-bundle", "download": "cp", "scp": "cp", "copy": "cp", "forward": "port-forward",
-    "replay": "simulate", "sim": "simulate",
+    "replay": "simulate", "sim": "simulate", "salloc": "alloc", "allocate": "alloc", "allocations": "ps --kind allocation",
 }  # fmt: skip
 
 

@@ -79,6 +79,9 @@ class Job(msgspec.Struct):
     stop_grace_ms: int = 0
     port: int = 0
     placed_seq: int = 0
+    # Of a placed allocation: when it is over, and of which such moment was warned (the wall clock).
+    expires_ns: int = 0
+    warned_ns: int = 0
     charged: int = 0  # the last attempt that quota charged
     members: dict[NodeId, MemberView] = {}
     order: Ordering = msgspec.field(default_factory=Ordering)
@@ -304,6 +307,12 @@ def live_jobs(cluster: Cluster) -> Iterator[Job]:
 def node_gpus(cluster: Cluster, node: Node) -> list[GpuView]:
     """The devices that the node last reported, by index."""
     return [cluster.gpus[uuid] for uuid in node.gpus]
+
+
+def waits_for(job: Job) -> str:
+    """What a job that has not ended waits for, and on whom; empty for one that has."""
+    held = job.spec.allocation is not None and job.state == job_life.RUNNING
+    return job_life.HELD if held else job_life.WAITS_FOR.get(job.state, "")
 
 
 def silent_nodes(cluster: Cluster, job: Job) -> list[NodeId]:

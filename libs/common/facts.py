@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from libs.common.allocation_facts import AllocationExtended as AllocationExtended
+from libs.common.allocation_facts import AllocationWarned as AllocationWarned
 from libs.common.errors import Corrupt, Refused, TooNew
 from libs.common.fact import Fact as Fact
 from libs.common.identity_facts import AccessRecorded as AccessRecorded
@@ -121,12 +123,15 @@ class JobQueued(Fact, frozen=True, tag="job.queued"):
 
 
 class JobPlaced(Fact, frozen=True, tag="job.placed"):
-    """The whole decision: nothing is left to choose on the node. `port` is MASTER_PORT on the first member's node."""
+    """The whole decision: nothing is left to choose on the node. `port` is MASTER_PORT on the first member's node. `expires_ns` (of the
+    wall clock) is when an allocation is over; 0: it is none.
+    """
 
     job_id: JobId
     attempt: int
     members: tuple[Member, ...]
     port: int = 0
+    expires_ns: int = 0
 
 
 class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
@@ -272,9 +277,10 @@ GatewayFact = (
     | QueueSet
     | JobUpdated
     | RequeueRequested
+    | AllocationExtended
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
-JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed
+JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed | AllocationWarned
 SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
 NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready | GpuFaulted | GpuRecovered
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact

@@ -7,8 +7,8 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 
 from typing import Final
 
+from libs.common import allocation_fold, job_fold, key_fold, membership_fold, model_fold, node_fold, order_fold, secret_fold, subjects
 from libs.common import facts as f
-from libs.common import job_fold, key_fold, membership_fold, model_fold, node_fold, order_fold, secret_fold, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
@@ -145,6 +145,7 @@ _FOLDS: Final = {
     f.QueueSet: order_fold.queue_set,
     f.JobUpdated: order_fold.updated,
     f.RequeueRequested: order_fold.requeue_requested,
+    f.AllocationExtended: allocation_fold.extended,
     f.JobAdmitted: job_fold.admitted,
     f.JobRejected: job_fold.rejected,
     f.UsageCharged: _usage_charged,
@@ -158,6 +159,7 @@ _FOLDS: Final = {
     f.JobStopOrdered: job_fold.stop_ordered,
     f.JobRequeued: job_fold.requeued,
     f.JobClosed: job_fold.closed,
+    f.AllocationWarned: allocation_fold.warned,
     f.ReplicasScaled: model_fold.replicas_scaled,
     f.NodeLost: node_fold.lost,
     f.NodeReturned: node_fold.returned,

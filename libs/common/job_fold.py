@@ -67,6 +67,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         return NOTHING
     job.state = job_life.PLACED
     job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
+    job.expires_ns = max(job.expires_ns, fact.expires_ns)
     cluster.port_last = fact.port or cluster.port_last
     cluster.placed_last = fact.members[-1].node_id
     job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus, m.incarnation) for m in fact.members}
@@ -266,6 +267,7 @@ def _forget_attempt(cluster: Cluster, job: Job) -> None:
     _leave_nodes(cluster, job)
     job.members = {}
     job.stop_reason, job.stop_signal, job.stop_grace_ms, job.port, job.placed_seq = "", 0, 0, 0, 0
+    job.expires_ns, job.warned_ns = 0, 0
 
 
 def _end(cluster: Cluster, job: Job, state: str, stamp: Stamp) -> tuple[JobId, ...]:

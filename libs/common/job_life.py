@@ -32,6 +32,9 @@ WAITS_FOR: Final = {
     RELEASING: "its devices to be proved clean",
 }
 
+# ... and what an allocation waits for, which runs nothing that ends.
+HELD: Final = "its time to be over, or its user to release it"
+
 JOB_LIFE: Final[dict[tuple[str, str], str]] = {
     ("", "job.submitted"): PENDING,
     ("", "replicas.scaled"): QUEUED,

@@ -26,6 +26,8 @@ GPUS_PER_NODE_MAX: Final = 64
 # What a job may ask for when its node hears no scheduler any more.
 STOP: Final = "stop"
 CONTINUE: Final = "continue"
+# The command of an allocation: it waits to be ended, and what is done there is done beside it (`muster exec`).
+KEEPER: Final = ("sleep", "infinity")
 # How the parts of one device are kept apart (`isolation`); one device never mixes them. "" = not at all.
 MPS: Final = "mps"
 MIG: Final = "mig"
@@ -50,6 +52,15 @@ class Serve(msgspec.Struct, frozen=True):
     generation: int
     health_path: str = "/health"
     startup_timeout_s: int = 600
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """What makes a job an allocation: its devices are held for a person or another system for `expires_s` from its placement on, or
+    longer when that is extended. `warn_s` before it is over, that is said.
+    """
+
+    expires_s: int
+    warn_s: int = 300
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +97,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     reject_if_impossible: bool = False
     on_control_loss: str = STOP
     serve: Serve | None = None
+    allocation: Allocation | None = None
     secrets: dict[str, str] = {}
     upload: str = ""
     vendor: str = ""
@@ -117,6 +129,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[tuple[str, JobId], ...] = ()
     singleton: bool = False
     hold: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it is for: a job that somebody submitted, a model's replica, or an allocation."""
+        return "replica" if self.serve is not None else "allocation" if self.allocation is not None else "job"
 
     @property
     def ignores_lease(self) -> bool:

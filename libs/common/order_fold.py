@@ -125,10 +125,10 @@ def charged(cluster: Cluster, fact: f.UsageCharged) -> None:
 
 
 def completed(cluster: Cluster, job: Job) -> None:
-    """A job ended well: its tenant's next ones are expected to take as long."""
+    """A job ended well: its tenant's next ones are expected to take as long. What was only held says nothing of that."""
     use = tenant_of(cluster, job.tenant).use
     run_ms = max((member.run_ms for member in job.members.values()), default=0)
-    if not run_ms:
+    if not run_ms or job.spec.allocation is not None:
         return
     use.runs, use.runs_ms = use.runs + 1, use.runs_ms + run_ms
     if use.runs >= RUNS_MAX:

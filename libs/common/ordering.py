@@ -20,7 +20,8 @@ AFTER: Final = (AFTER_OK, AFTER_ANY)
 # As the fold notes it of `singleton`: the last one of the same name before it.
 SINGLETON: Final = "singleton"
 
-HOUR_NS: Final = 3_600 * 1_000_000_000
+SECOND_NS: Final = 1_000_000_000
+HOUR_NS: Final = 3_600 * SECOND_NS
 # 24 hours halve a use: (34/35) ** 24 = 0.499.
 KEPT: Final = 34
 OF: Final = 35

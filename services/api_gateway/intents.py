@@ -35,9 +35,9 @@ OUTPUT_BYTES_MAX: Final = 1 << 40
 CONTROL_LOSS: Final = (model.STOP, model.CONTINUE)
 SIGNAL_MAX: Final = 64
 
-# `serve` is the scheduler's word for a replica: nobody submits one.
+# `serve` is the scheduler's word for a replica: nobody submits one. What is an allocation, `allocation_intents.py` says.
 SUBMIT_FIELDS: Final = (
-    *(name for name in names_of(JobSpec) if name != "serve"),
+    *(name for name in names_of(JobSpec) if name not in ("serve", "allocation")),
     "user",
     "user_id",
     "fraction",

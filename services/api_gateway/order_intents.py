@@ -126,9 +126,11 @@ def requeue(job: Job, user: str) -> RequeueRequested | None:
 
 
 def check_changeable(job: Job) -> None:
-    """Raises Problem 409 for a job that has ended, or that is a model's to change."""
+    """Raises Problem 409 for a job that has ended, that is a model's to change, or that is an allocation."""
     if job.state in job_life.ENDED:
         raise Problem(409, f"job {job.job_id} has ended already: it is {job.state}", state=job.state, id=job.job_id)
+    if job.spec.allocation is not None:
+        raise Problem(409, f"job {job.job_id} is an allocation: let it last longer or give it back (muster extend, muster release)")
     if job.spec.serve is not None:
         raise Problem(409, f"job {job.job_id} is a replica: change its model {job.spec.serve.model} (muster redeploy, muster scale)")
 

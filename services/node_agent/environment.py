@@ -5,11 +5,12 @@ the user's own, then what no user may override: MUSTER_* and which devices are v
 secrets are never among them. Test: tests/unit/test_environment.py.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from libs.common.messages import StartOrder
 from libs.common.model import WHOLE_GPU, Gpu
+from libs.common.visibility import indexes, visibility
 
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TMPDIR")
 OWN_PREFIX: Final = "MUSTER_"
@@ -49,17 +50,6 @@ def environment(order: StartOrder, node_id: str, inventory: Sequence[Gpu], base:
 def reserved(name: str) -> bool:
     """Whether a user's value for this variable is passed over."""
     return name.startswith(OWN_PREFIX) or name in VISIBILITY
-
-
-def visibility(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> dict[str, str]:
-    """One variable per vendor, never two that are applied one after the other. A job without devices sees none."""
-    vendor = next((gpu.vendor for gpu in (*held, *inventory)), "")
-    uuids = ",".join(gpu.uuid for gpu in held)
-    if vendor == "amd":
-        return {"ROCR_VISIBLE_DEVICES": uuids}
-    if vendor == "intel":
-        return {"ZE_AFFINITY_MASK": _indexes(held)}
-    return {"CUDA_VISIBLE_DEVICES": uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if vendor else {}
 
 
 def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]:
@@ -116,7 +106,7 @@ def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:
         "SLURM_NTASKS": str(_world_size(order)),
         "SLURM_NTASKS_PER_NODE": "1",
         "SLURM_GPUS_ON_NODE": str(len(held)),
-        "SLURM_JOB_GPUS": _indexes(held),
+        "SLURM_JOB_GPUS": indexes(held),
         "SLURM_RESTART_COUNT": str(order.attempt - 1),
         "SLURM_SUBMIT_DIR": order.spec.workdir,
         "SLURM_JOB_ACCOUNT": order.tenant,
@@ -126,7 +116,3 @@ def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:
 
 def _world_size(order: StartOrder) -> int:
     return max(1, len(order.peers))
-
-
-def _indexes(gpus: Iterable[Gpu]) -> str:
-    return ",".join(str(gpu.index) for gpu in gpus)

@@ -12,8 +12,20 @@ import msgspec
 
 from libs.common import job_life, node_life
 from libs.common.cluster import Job, MemberView, is_removed
-from libs.common.facts import AnyFact, JobClosed, JobPlaced, JobQueued, JobRequeued, JobStopOrdered, NodeLost, NodeRemoved, NodeReturned
+from libs.common.facts import (
+    AllocationWarned,
+    AnyFact,
+    JobClosed,
+    JobPlaced,
+    JobQueued,
+    JobRequeued,
+    JobStopOrdered,
+    NodeLost,
+    NodeRemoved,
+    NodeReturned,
+)
 from libs.common.model import Member, NodeId
+from libs.common.ordering import SECOND_NS
 from services.scheduler.line import heads
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
@@ -22,7 +34,7 @@ from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.queue import Shape
 from services.scheduler.renewals import is_empty
-from services.scheduler.state import ENQUEUE, SETTLE, STOP, WITHDRAW, State, is_hurt
+from services.scheduler.state import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, State, is_hurt, is_warned
 
 # A job that nodes refuse or lose this often is failed: it would go round for ever.
 ATTEMPTS_MAX: Final = 100
@@ -33,6 +45,11 @@ NODE_REMOVED: Final = "node_removed"
 REQUEUED: Final = "requeued"
 # The job that it had to wait for did not end well.
 IN_VAIN: Final = "dependency_failed"
+# The time of an allocation is over.
+EXPIRED: Final = "expired"
+CANCELLED: Final = "cancelled"
+# How an allocation ends well: stopped for this, it ended as that.
+GIVEN_BACK: Final = {EXPIRED: EXPIRED, CANCELLED: "released"}
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
@@ -62,6 +79,7 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
         settle(state)
         or stop(state)
         or stop_unstarted(state, now_ns)
+        or expire(state)
         or bury_node(state)
         or return_node(state)
         or lose_node(state, heard.silent)
@@ -87,10 +105,13 @@ def settled(job: Job) -> JobClosed | JobRequeued:
     code = _exit_code(members)
     if job.stop_reason == REQUEUED and job.cancel is None and job.attempt < ATTEMPTS_MAX:
         return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=REQUEUED, counted=False)
+    if job.spec.allocation is not None and job.stop_reason in GIVEN_BACK:
+        ended = GIVEN_BACK[job.stop_reason]
+        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, reason=ended)
     if reason == "" and (job.cancel is None or job.spec.serve is None):
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
-    if reason == "cancelled" or job.cancel is not None:
-        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason="cancelled", exit_code=code)
+    if reason == CANCELLED or job.cancel is not None:
+        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=CANCELLED, exit_code=code)
     counted = reason not in (*job_life.BY_THE_MACHINE, NODE_REMOVED, "refused", "start_timeout")
     if _may_try_again(job, reason, counted):
         return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
@@ -142,7 +163,7 @@ def stop(state: State) -> Sequence[AnyFact]:
     if job is None:
         return NONE
     if job.cancel is not None:
-        return (_stop_order(job, "cancelled", job.cancel.signal, job.cancel.grace_s),)
+        return (_stop_order(job, CANCELLED, job.cancel.signal, job.cancel.grace_s),)
     if not is_hurt(job):
         return (_stop_order(job, REQUEUED, 15, job.spec.grace_s),)
     return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s),)
@@ -152,6 +173,16 @@ def stop_unstarted(state: State, now_ns: int) -> Sequence[AnyFact]:
     """A job that did not start within its start limit is stopped."""
     job = state.unstarted(now_ns)
     return (_stop_order(job, "start_timeout", 15, job.spec.grace_s),) if job is not None else NONE
+
+
+def expire(state: State) -> Sequence[AnyFact]:
+    """An allocation that is over soon is warned of, and one whose time is over gives its devices back."""
+    job = state.first(EXPIRE)
+    if job is None:
+        return NONE
+    if not is_warned(job):
+        return (AllocationWarned(job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns),)
+    return (_stop_order(job, EXPIRED, 15, job.spec.grace_s),)
 
 
 def _stop_order(job: Job, reason: str, signal: int, grace_s: int) -> JobStopOrdered:
@@ -212,7 +243,7 @@ def withdraw(state: State) -> Sequence[AnyFact]:
     job = state.first(WITHDRAW)
     if job is None:
         return NONE
-    reason = IN_VAIN if job.cancel is None else "cancelled"
+    reason = IN_VAIN if job.cancel is None else CANCELLED
     return (JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=reason),)
 
 
@@ -277,4 +308,6 @@ def placement(state: State, job: Job, choice: Choice) -> JobPlaced:
     nodes = state.cluster.nodes
     members = tuple(Member(node_id, nodes[node_id].incarnation, rank, holds) for rank, (node_id, holds) in enumerate(choice))
     port = state.free_port(nodes[choice[0][0]].address)
-    return JobPlaced(job_id=job.job_id, attempt=job.attempt, members=members, port=port)
+    held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
+    expires_ns = state.wall_ns + held_s * SECOND_NS if held_s else 0
+    return JobPlaced(job_id=job.job_id, attempt=job.attempt, members=members, port=port, expires_ns=expires_ns)

@@ -7,7 +7,7 @@ Pure: it asks the same questions as `decide.place`, of any state, so that it ans
 from typing import Any
 
 from libs.common import job_life
-from libs.common.cluster import Cluster, Job, Tenant, is_ready, silent_nodes
+from libs.common.cluster import Cluster, Job, Tenant, is_ready, silent_nodes, waits_for
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from services.scheduler.blockers import Blocker, blocker, node_blockers
 from services.scheduler.decide import over_limit, passes_limit, stands_aside
@@ -146,7 +146,7 @@ def _wish(job: Job) -> str:
 def _not_waiting(job: Job) -> str:
     if job.state in job_life.ENDED:
         return f"it has ended: {job.state}" + (f" ({job.reason})" if job.reason not in ("", job.state) else "")
-    text = f"it is {job.state} and waits for {job_life.WAITS_FOR[job.state]}"
+    text = f"it is {job.state} and waits for {waits_for(job)}"
     nodes = ", ".join(job.members)
     return f"{text} on {nodes}" if nodes else text
 

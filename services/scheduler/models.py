@@ -12,6 +12,7 @@ from libs.common.cluster import Cluster, Job, Model, is_ready
 from libs.common.facts import ReplicasScaled
 from libs.common.model import JobId, JobSpec, NodeId, Replica, Serve
 from libs.common.model_fold import ordinal_of, replica_id
+from libs.common.ordering import SECOND_NS
 from services.scheduler.state import State
 
 # How many replicas a redeployment may have above the number asked for.
@@ -19,7 +20,6 @@ SURGE: Final = 1
 # The first crash is replaced at once, the next after 1 s, 2 s, 4 s ...
 BACKOFF_MAX_S: Final = 300
 BACKOFF_STEPS_MAX: Final = 10
-SECOND_NS: Final = 1_000_000_000
 
 
 def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[ReplicasScaled]:

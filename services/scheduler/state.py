@@ -16,7 +16,7 @@ from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
 from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, QueueSet, TenantSet
 from libs.common.model import WHOLE_GPU, JobId, NodeId
-from libs.common.ordering import DEFAULT_QUEUE, MIB, JobQueue
+from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
@@ -29,6 +29,7 @@ WITHDRAW: Final = "withdraw"
 WAIT: Final = "wait"
 STOP: Final = "stop"
 SETTLE: Final = "settle"
+EXPIRE: Final = "expire"
 PORT_FIRST: Final = 29_500
 PORT_LAST: Final = 32_767
 PORTS: Final = PORT_LAST - PORT_FIRST + 1
@@ -54,14 +55,15 @@ class State:
         self.now_ns = 0
         self.capacity = Capacity(placement)
         self.queue = Queue()
-        # By queue, what its placed jobs hold; when a waiting job's key turns, by the wall clock, which was last `wall_ns`.
+        # By queue, what its placed jobs hold; when a waiting job's key turns or an allocation is due, by the wall clock, which was
+        # last `wall_ns`.
         self.queue_held: Counter[str] = Counter()
         self.turns: list[tuple[int, JobId]] = []
         self.wall_ns = 0
         self.size_of: dict[NodeId, Sizes] = {}
         self.sizes: Sizes = (0, 0, 0)
         # The jobs of each rule as a heap of (submission, job); `bucket_of` says which entries still hold.
-        self.buckets: dict[str, list[tuple[int, JobId]]] = {name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE)}
+        self.buckets: dict[str, list[tuple[int, JobId]]] = {name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE, EXPIRE)}
         self.bucket_of: dict[JobId, str] = {}
         self.deadlines: list[tuple[int, JobId, int]] = []
         # Bits, as in `capacity`.
@@ -155,13 +157,10 @@ class State:
         return self.policy_of(queue).key(job, queue, self.wall_ns)
 
     def pass_time(self, wall_ns: int) -> None:
-        """Give those jobs their keys again whose keys turn by time."""
+        """Look at those jobs again whose keys turn by time, and at allocations that are due."""
         self.wall_ns = wall_ns
         while self.turns and self.turns[0][0] < wall_ns:
-            job_id = heappop(self.turns)[1]
-            if job_id in self.queue.waiting:
-                job = self.cluster.jobs[job_id]
-                self.queue.add(job, self.key_of(job), self.lane_of(job))
+            self._reclassify(heappop(self.turns)[1])
 
     def wake_models(self, now_ns: int, quiet: tuple[NodeId, ...]) -> None:
         """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
@@ -256,7 +255,7 @@ class State:
 
     def _reclassify(self, job_id: JobId) -> None:
         job = self.cluster.jobs.get(job_id)
-        new = bucket_for(job) if job is not None else ""
+        new = bucket_for(job, self.wall_ns) if job is not None else ""
         old = self.bucket_of.pop(job_id, "")
         if new:
             self.bucket_of[job_id] = new
@@ -268,6 +267,8 @@ class State:
             self.queue.remove(job_id)
         if job is not None:
             self._note_attempt(job)
+            if due_ns(job) >= max(1, self.wall_ns):
+                heappush(self.turns, (due_ns(job), job_id))
             if job.spec.serve is not None and job.spec.serve.model in self.cluster.models:
                 self.restless[job.spec.serve.model] = None
 
@@ -292,7 +293,7 @@ class State:
             self._watch_start(job)
 
     def _watch_start(self, job: Job) -> None:
-        heappush(self.deadlines, (self.now_ns + job.spec.start_s * 1_000_000_000, job.job_id, job.attempt))
+        heappush(self.deadlines, (self.now_ns + job.spec.start_s * SECOND_NS, job.job_id, job.attempt))
 
     def _take_port(self, job_id: JobId, noted: Noted) -> None:
         self.noted[job_id] = noted
@@ -305,7 +306,7 @@ class State:
             del used[noted.port]
 
 
-def bucket_for(job: Job) -> str:
+def bucket_for(job: Job, wall_ns: int) -> str:
     """The rule that has to act on this job, if any."""
     match job.state:
         case job_life.PENDING:
@@ -315,7 +316,7 @@ def bucket_for(job: Job) -> str:
         case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
             if all_over(job):
                 return SETTLE
-            return STOP if wants_stop(job) else ""
+            return STOP if wants_stop(job) else EXPIRE if 0 < due_ns(job) < wall_ns else ""
         case _:
             return ""
 
@@ -334,6 +335,17 @@ def wants_stop(job: Job) -> bool:
     if job.cancel is not None and (not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms):
         return True
     return not job.stop_reason and (is_hurt(job) or job.order.requeue == job.attempt)
+
+
+def due_ns(job: Job) -> int:
+    """When an allocation is to be warned, and once it was, when it is over; 0: never."""
+    if job.spec.allocation is None or job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason:
+        return 0
+    return job.expires_ns if is_warned(job) else max(1, job.expires_ns - job.spec.allocation.warn_s * SECOND_NS)
+
+
+def is_warned(job: Job) -> bool:
+    return job.warned_ns >= job.expires_ns
 
 
 def is_hurt(job: Job) -> bool:

@@ -87,6 +87,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.QueueSet(queue="night", policy="fair_share", weight=50, ageing_s=600, user="root"),
     f.JobUpdated(job_id=JOB, priority=80, time_limit_s=7_200, held=True, user="ada"),
     f.RequeueRequested(job_id=JOB, attempt=2, user="ada"),
+    f.AllocationExtended(job_id=JOB, attempt=2, expires_ns=1_800_000_000_000_000_000, user="ada"),
     f.JobAdmitted(job_id=JOB),
     f.JobRejected(job_id=JOB, reason="too many wait"),
     f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),
@@ -100,6 +101,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.JobStopOrdered(job_id=JOB, attempt=2, reason="time_limit", signal=2, grace_ms=5_000),
     f.JobRequeued(job_id=JOB, attempt=2, reason="node_lost", counted=True),
     f.JobClosed(job_id=JOB, attempt=2, outcome="failed", reason="exited", exit_code=3),
+    f.AllocationWarned(job_id=JOB, attempt=2, expires_ns=1_800_000_000_000_000_000),
     f.ReplicasScaled(
         model="chat",
         generation=2,

@@ -135,7 +135,7 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
             except (Break, OSError):
                 self.close_connection = True
 
-        do_GET = do_POST = do_PUT = answer
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 
     return Handler
 

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from libs.common import subjects
+from libs.common import facts as f
+from libs.common import job_life, subjects
 from libs.common.messages import Vitals
-from libs.common.model import NodeId
+from libs.common.model import GpuHold, GpuId, JobId, Member, NodeId
 from libs.common.new_nodes import NewNodes
+from libs.common.ordering import SECOND_NS
 from services.scheduler.what_if import WhatIfAsk
 from tests.integration.gateway_world import World, gateway_world
 
@@ -33,6 +36,7 @@ async def test_an_allocation_is_there_from_the_placement_to_the_release(world: W
     assert row["placed_at"] and row | {"placed_at": ""} == {
         "id": f"n1-g0/{job}.1", "gpu_uuid": "n1-g0", "gpu_index": 0, "node_id": "n1", "job_id": job, "attempt": 1, "share": 100,
         "tenant": "default", "user": "ada", "user_id": "ada", "job_state": "running", "rank": 0, "placed_at": "",
+        "kind": "job", "expires_at": None,
     }  # fmt: skip
     await world.writers.finish(job, "n1")
     await world.settle()
@@ -46,6 +50,93 @@ async def test_allocations_of_other_tenants_are_seen_by_operators_alone(world: W
         assert (await ada.ask("GET", "/v1/allocations"))["allocations"] == []
         assert [row["job_id"] for row in (await root.ask("GET", f"/v1/allocations?node=n1&job={job}"))["allocations"]] == [job]
         assert (await root.ask("GET", "/v1/allocations?node=n2"))["allocations"] == []
+
+
+async def allocate(world: World, expires_s: int = 60, **fields: object) -> str:
+    """An allocation on n1 that is held."""
+    made = await world.ask("POST", "/v1/allocations", 201, json={"expires": expires_s, **fields})
+    assert (made["kind"], made["state"], made["nodes"], made["expires_at"]) == ("allocation", "pending", [], None)
+    job_id = str(made["id"])
+    await world.writers.queue(job_id)
+    member = Member(NodeId("n1"), 1, 0, (GpuHold(GpuId("n1-g0")),))
+    until_ns = world.gateway.clock.wall_ns() + expires_s * SECOND_NS
+    await world.writers.schedule(f.JobPlaced(job_id=JobId(job_id), attempt=1, members=(member,), expires_ns=until_ns))
+    await world.writers.start(job_id, "n1")
+    await world.settle()
+    return job_id
+
+
+async def test_an_allocation_says_what_is_held_until_when_and_with_which_variables(world: World) -> None:
+    job_id = await allocate(world, name="desk", labels={"team": "a"}, user="ada", warn=20)
+    shown = await world.ask("GET", "/v1/allocations/desk")
+    assert (shown["id"], shown["state"], shown["user"], shown["labels"], shown["warned"]) == (
+        job_id,
+        "running",
+        "ada",
+        {"team": "a"},
+        False,
+    )
+    (node,) = shown["nodes"]
+    assert (node["node_id"], [gpu["uuid"] for gpu in node["gpus"]]) == ("n1", ["n1-g0"])
+    assert node["env"] == {"CUDA_VISIBLE_DEVICES": "n1-g0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert (shown["policy"]["expires_s"], shown["policy"]["warn_s"], shown["policy"]["queue"]) == (60, 20, "default")
+    assert 0 <= shown["statistics"]["gpu_hours"] * 3_600 <= shown["statistics"]["held_s"] + 0.01
+    (row,) = (await world.ask("GET", "/v1/allocations?kind=allocation"))["allocations"]
+    assert (row["job_id"], row["expires_at"]) == (job_id, shown["expires_at"])
+    assert (await world.ask("GET", "/v1/allocations?kind=job"))["allocations"] == []
+    (job,) = (await world.ask("GET", "/v1/jobs?kind=allocation"))["jobs"]
+    assert (job["kind"], job["expires_at"], job["waits_for"]) == ("allocation", shown["expires_at"], job_life.HELD)
+
+
+async def test_an_allocation_is_extended_warned_of_and_given_back(world: World) -> None:
+    job_id = await allocate(world)
+    before = (await world.ask("GET", f"/v1/allocations/{job_id}"))["expires_at"]
+    longer = await world.ask("PATCH", f"/v1/allocations/{job_id}", json={"by": "1h"})
+    assert datetime.fromisoformat(longer["expires_at"]) - datetime.fromisoformat(before) == timedelta(hours=1)
+    until_ns = world.gateway.cluster.jobs[JobId(job_id)].expires_ns
+    await world.writers.schedule(f.AllocationWarned(job_id=JobId(job_id), attempt=1, expires_ns=until_ns))
+    await world.settle()
+    assert (await world.ask("GET", f"/v1/allocations/{job_id}"))["warned"]
+    await world.ask("DELETE", f"/v1/allocations/{job_id}", 202)
+    assert f.CancelRequested(job_id=JobId(job_id), user="tests") in await world.said()
+    assert "given back" in (await world.ask("PATCH", f"/v1/allocations/{job_id}", 409, json={"by": "1h"}))["detail"]
+
+
+async def test_release_lets_a_held_job_go_and_gives_an_allocation_back(world: World) -> None:
+    held, job_id = (await world.submit(hold=True))["id"], await allocate(world)
+    assert not (await world.ask("POST", f"/v1/jobs/{held}/release", 202))["cancel_requested"]
+    assert (await world.ask("POST", f"/v1/jobs/{job_id}/release", 202))["cancel_requested"]
+
+
+async def test_a_job_is_one_kind_of_allocation_that_its_command_ends(world: World) -> None:
+    job = await world.run_to("running", node="n2")
+    shown = await world.ask("GET", f"/v1/allocations/{job}")
+    assert (shown["kind"], shown["expires_at"], shown["policy"]["expires_s"]) == ("job", None, None)
+    assert [gpu["uuid"] for gpu in shown["nodes"][0]["gpus"]] == ["n2-g0"]
+    assert "no allocation" in (await world.ask("DELETE", f"/v1/allocations/{job}", 409))["detail"]
+    assert "no allocation" in (await world.ask("PATCH", f"/v1/allocations/{job}", 409, json={"by": 9}))["detail"]
+    held = await allocate(world)
+    for verb in ("hold", "requeue"):
+        assert "muster extend" in (await world.ask("POST", f"/v1/jobs/{held}/{verb}", 409))["detail"]
+    assert "muster extend" in (await world.ask("PATCH", f"/v1/jobs/{held}", 409, json={"time_limit": "9h"}))["detail"]
+
+
+async def test_an_allocation_is_its_user_s_own(world: World) -> None:
+    async with world.as_("member", "ada") as ada, world.as_("member", "bob") as bob, world.as_("viewer", "eve") as eve:
+        job_id = (await ada.ask("POST", "/v1/allocations", 201, json={}))["id"]
+        await bob.ask("GET", f"/v1/allocations/{job_id}")
+        for other in (bob, eve):
+            await other.ask("PATCH", f"/v1/allocations/{job_id}", 403, json={"by": 9})
+            await other.ask("DELETE", f"/v1/allocations/{job_id}", 403)
+            await other.ask("POST", f"/v1/jobs/{job_id}/release", 403)
+        await ada.ask("DELETE", f"/v1/allocations/{job_id}", 202)
+
+
+async def test_an_allocation_that_is_asked_for_twice_with_one_key_is_one(world: World) -> None:
+    headers = {"idempotency-key": "desk"}
+    first = await world.ask("POST", "/v1/allocations", 201, json={"gpus": 1}, headers=headers)
+    assert (await world.ask("POST", "/v1/allocations", 200, json={"gpus": 1}, headers=headers))["id"] == first["id"]
+    await world.ask("POST", "/v1/allocations", 409, json={"gpus": 2}, headers=headers)
 
 
 @pytest.mark.parametrize(("path", "name", "field"), [("gpus", "gpus", "uuid"), ("nodes", "nodes", "id"), ("tenants", "tenants", "name")])

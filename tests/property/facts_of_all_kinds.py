@@ -20,6 +20,7 @@ from libs.common.model import (
     PER_MONTH,
     STOP,
     WHOLE_GPU,
+    Allocation,
     AttemptRef,
     Gpu,
     GpuHold,
@@ -67,6 +68,8 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.JobUpdated(job_id=job.job_id, priority=chance.choice((None, 0, 99)), held=chance.choice((None, True, False)))
         if job.state in job_life.ON_NODES:
             yield f.RequeueRequested(job_id=job.job_id, attempt=job.attempt)
+            if job.spec.allocation is not None:
+                yield f.AllocationExtended(job_id=job.job_id, attempt=job.attempt, expires_ns=chance.randrange(9))
     yield f.QueueSet(queue=chance.choice(("default", "night")), policy=chance.choice(POLICIES))
     yield f.TenantSet(
         tenant=chance.choice(TENANTS),
@@ -95,7 +98,14 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 def _order(chance: Random) -> dict[str, Any]:
     """Of few jobs a dependency on another, which may be over or unknown."""
     after = tuple((chance.choice(AFTER), chance.choice(JOBS)) for _ in range(chance.choice((0, 0, 1, 2))))
-    return {"after": after, "singleton": chance.random() < 0.3, "hold": chance.random() < 0.1, "cpus_milli": chance.choice((0, 500))}
+    allocation = chance.choice((None, None, Allocation(9, 3)))
+    return {
+        "allocation": allocation,
+        "after": after,
+        "singleton": chance.random() < 0.3,
+        "hold": chance.random() < 0.1,
+        "cpus_milli": chance.choice((0, 500)),
+    }
 
 
 def _memberships(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -171,6 +181,8 @@ def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
             yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice((job_life.CANCELLED, job_life.REJECTED)))
     if job.state in job_life.ON_NODES:
         yield f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason=chance.choice(("time_limit", "gang_hurt")))
+        if job.spec.allocation is not None and job.warned_ns < job.expires_ns:
+            yield f.AllocationWarned(job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns)
     if job.state == job_life.RELEASING and all_over(job):
         yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice(OUTCOMES), exit_code=0)
         yield f.JobRequeued(job_id=job.job_id, attempt=job.attempt, reason="node_lost", counted=chance.random() < 0.5)
@@ -182,7 +194,8 @@ def _placements(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]
     members = [_member(cluster, node, share, rank) for rank, node in enumerate(cluster.nodes.values()) if node.usable]
     found = [member for member in members if member.gpus]
     if found:
-        yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=(chance.choice(found),), port=29_500)
+        expires_ns = chance.randrange(1, 9) if job.spec.allocation is not None else 0
+        yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=(chance.choice(found),), port=29_500, expires_ns=expires_ns)
         yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=tuple(found))
 
 
@@ -259,8 +272,7 @@ def wild(chance: Random) -> AnyFact:
         f.SecretSet(tenant=chance.choice(TENANTS), name=word, version=number, user=word),
         f.SecretRemoved(tenant=chance.choice(TENANTS), name=word),
         f.ModelDeployed(name=model, spec=ModelSpec(command=(), replicas=number), tenant=chance.choice(TENANTS)),
-        f.ModelScaled(name=model, replicas=number),
-        f.ModelUndeployed(name=model),
+        *(f.ModelScaled(name=model, replicas=number), f.ModelUndeployed(name=model)),
         f.NodeInvited(node_id=node_id, secret_hash=word, expires_ns=number),
         f.NodeJoined(node_id=node_id, secret_hash=word, public_key=word),
         f.NodeRemovalRequested(node_id=node_id, wait=chance.random() < 0.5),
@@ -268,6 +280,7 @@ def wild(chance: Random) -> AnyFact:
         f.QueueSet(queue=word, policy=word, weight=number, ageing_s=number),
         f.JobUpdated(job_id=job_id, priority=number, time_limit_s=number, held=chance.choice((None, True, False)), user=word),
         f.RequeueRequested(job_id=job_id, attempt=attempt, user=word),
+        *(kind(job_id=job_id, attempt=attempt, expires_ns=number) for kind in (f.AllocationExtended, f.AllocationWarned)),
         f.JobAdmitted(job_id=job_id),
         f.JobRejected(job_id=job_id, reason=word),
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),

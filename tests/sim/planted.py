@@ -11,6 +11,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold, job_fold, ledger, log_memory, node_fold, node_life, subjects
+from libs.common.change import NOTHING
 from libs.common.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
 from libs.common.facts import AnyFact
 from libs.common.job_life import RUNNING
@@ -81,6 +82,22 @@ def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
 def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
     """A job goes into line whatever it depends on."""
     patch.setattr(state, "_of_waiting", lambda job: state.WITHDRAW if job.cancel is not None else state.WAIT)
+
+
+def an_extension_is_not_heard(patch: pytest.MonkeyPatch) -> None:
+    """An allocation is over when its placement said."""
+    patch.setitem(fold._FOLDS, f.AllocationExtended, lambda cluster, fact, stamp: NOTHING)
+
+
+def a_take_over_forgets_what_is_held(patch: pytest.MonkeyPatch) -> None:
+    """The next scheduler has no timers for what was placed before its term."""
+    begin = state.State.begin
+
+    def forgetful(self: state.State, epoch: int, now_ns: int) -> None:
+        begin(self, epoch, now_ns)
+        self.turns.clear()
+
+    patch.setattr(state.State, "begin", forgetful)
 
 
 def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.the_host_is_not_counted: 10,
     planted.the_last_comes_first: 20,
     planted.nobody_waits_for_another_job: 20,
+    planted.an_extension_is_not_heard: 5,
+    planted.a_take_over_forgets_what_is_held: 80,
 }
 
 

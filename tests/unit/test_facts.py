@@ -62,6 +62,7 @@ LEFT_AT_DEFAULT = (
     "usage.charged.cpu_ms",
     "usage.charged.memory_ms",
     "usage.charged.hour",
+    "job.placed.expires_ns",
     "node.lost.reason",
     "job.finished.exit_code",
     "job.finished.run_ms",

@@ -7,7 +7,7 @@ import click
 from libs.cli import history
 from libs.cli.durations import age, between, show_duration
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.jobs import command_line, gpus_asked, utc_now, why_of
+from libs.cli.jobs import command_line, gpus_asked, over_in, utc_now, why_of
 from libs.cli.output import formatted, print_table, print_value, tinted
 from libs.cli.profile import read_profile
 from libs.cli.table import BOLD, Column, clean, state_colour
@@ -82,6 +82,8 @@ def _times(job: Json) -> str:
         parts.append(f"ran {between(job['started_at'], job.get('ended_at'), now)}")
     if job.get("ended_at"):
         parts.append(f"ended {age(job['ended_at'], now)}")
+    if over := over_in(job, now):
+        parts.append(over)
     if job.get("time_limit_s"):
         parts.append(f"limit {show_duration(job['time_limit_s'])}")
     return ", ".join(parts)

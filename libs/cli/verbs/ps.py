@@ -18,6 +18,7 @@ PAGE: Final = 500
 @click.option("-s", "--state", multiple=True, metavar="STATE", help="Only these states (pending, queued, running, failed ...).")
 @click.option("-l", "--label", multiple=True, metavar="K=V", help="Only with this label; may be given more than once.")
 @click.option("-u", "--user", metavar="USER", help="Only of this user (default: you).")
+@click.option("--kind", type=click.Choice(["job", "allocation", "replica"]), help="Only what runs a command, is held, or serves a model.")
 @click.option("--since", metavar="WHEN", help="Submitted since: 10m, 2d, or an RFC 3339 instant.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many.")
 @listed
@@ -26,6 +27,7 @@ def command(
     state: tuple[str, ...],
     label: tuple[str, ...],
     user: str | None,
+    kind: str | None,
     since: str | None,
     limit: int,
     form: str,
@@ -46,6 +48,7 @@ def command(
         "state": ",".join(state),
         "label": list(label) or None,
         "user": chosen,
+        "kind": kind,
         "since": _since(since),
     }
     jobs = read_jobs(profile, query, limit)

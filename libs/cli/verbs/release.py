@@ -7,12 +7,13 @@ from libs.cli.many import each_of
 from libs.cli.profile import read_profile
 
 
-@click.command(short_help="Let held jobs be placed.")
+@click.command(short_help="Let held jobs be placed, and give allocations back.")
 @click.argument("refs", nargs=-1, required=True, metavar="JOB...")
 def command(refs: tuple[str, ...]) -> int:
-    """Let held jobs be placed.
+    """Let held jobs be placed, and give allocations back.
 
-    What an operator holds only an operator releases.
+    A job on hold waits in line again; what an operator holds only an operator releases. An allocation (muster alloc), which is never on
+    hold, ends: its devices are free.
 
     \b
     muster release train

@@ -1,4 +1,6 @@
-"""/v1/allocations: who holds which device; /v1/whatif: whether a job would start now, and where, or why not."""
+"""/v1/allocations: who holds which device, and devices held without a command: asked for, looked at, extended, given back; /v1/whatif:
+whether a job would start now, and where, or why not.
+"""
 
 from functools import partial
 
@@ -6,25 +8,40 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.cluster import GpuView
-from services.api_gateway import intents, roles
-from services.api_gateway.http.jobs import ask_scheduler
-from services.api_gateway.http.queries import PageQuery, Query, answer_page, documented, principal_of, settled, signed_body_of
-from services.api_gateway.views.allocations import allocation_shown, allocations, holder_of, id_of
+from libs.common.cluster import GpuView, Job
+from services.api_gateway import allocation_intents, intents, roles
+from services.api_gateway.http.intents_on_jobs import cancel
+from services.api_gateway.http.jobs import ask_scheduler, meant, submitted
+from services.api_gateway.http.queries import (
+    PageQuery,
+    Query,
+    answer,
+    answer_page,
+    documented,
+    gateway_of,
+    job_of,
+    job_to_change,
+    principal_of,
+    read,
+    settled,
+    signed_body_of,
+)
+from services.api_gateway.views.allocations import allocation_shown, hold_shown, holder_of, holds, id_of
 
 router = APIRouter(tags=["allocations"])
 
 
-class AllocationsQuery(PageQuery, frozen=True):
+class HoldsQuery(PageQuery, frozen=True):
     node: str = ""
     job: str = ""
     gpu: str = ""
+    kind: str = ""
 
 
-@router.get("/v1/allocations", openapi_extra=documented(AllocationsQuery))
-async def list_allocations(request: Request) -> Response:
+@router.get("/v1/allocations", openapi_extra=documented(HoldsQuery))
+async def list_holds(request: Request) -> Response:
     """Every part of a device that is held now, by whom; of other tenants' jobs only for who sees all."""
-    gateway, query = await settled(request, AllocationsQuery)
+    gateway, query = await settled(request, HoldsQuery)
     cluster, who = gateway.cluster, principal_of(request)
 
     def wanted(hold: tuple[GpuView, str]) -> bool:
@@ -32,10 +49,49 @@ async def list_allocations(request: Request) -> Response:
         job = holder_of(cluster, hold)
         seen = roles.sees_all(who) or (job is not None and roles.sees(who, job.tenant))
         named = query.node in ("", view.node_id) and query.gpu in ("", view.gpu.uuid)
-        return seen and named and query.job in ("", key.rpartition(".")[0])
+        kind = job.spec.kind if job is not None else ""
+        return seen and named and query.job in ("", key.rpartition(".")[0]) and query.kind in ("", kind)
 
-    shown = partial(allocation_shown, cluster)
-    return await answer_page("allocations", list(allocations(cluster)), query, cluster.seq, id_of, shown, wanted)
+    return await answer_page("allocations", list(holds(cluster)), query, cluster.seq, id_of, partial(hold_shown, cluster), wanted)
+
+
+@router.post("/v1/allocations", status_code=201, openapi_extra=documented(Query, allocation_intents.FIELDS))
+async def allocate(request: Request) -> Response:
+    """Ask for devices to be held without a command, for a time that begins with their placement."""
+    read(request, Query)
+    fact, once = await meant(request, "allocation", allocation_intents.allocation)
+    job, status, headers = await submitted(gateway_of(request), fact, once)
+    return _shown(request, job, status, {"location": f"/v1/allocations/{job.job_id}", **headers})
+
+
+@router.get("/v1/allocations/{ref}", openapi_extra=documented(Query))
+async def show_allocation(request: Request, ref: str) -> Response:
+    """What an allocation, a job or a replica holds, since when and until when."""
+    await settled(request, Query)
+    return _shown(request, job_of(request, ref))
+
+
+@router.patch("/v1/allocations/{ref}", openapi_extra=documented(Query, allocation_intents.EXTEND_FIELDS))
+async def extend(request: Request, ref: str) -> Response:
+    """Let an allocation last longer, `by` so much."""
+    read(request, Query)
+    body = await signed_body_of(request)
+    job = job_to_change(request, ref)
+    await gateway_of(request).record(allocation_intents.extension(body, job))
+    return _shown(request, job)
+
+
+@router.delete("/v1/allocations/{ref}", status_code=202, openapi_extra=documented(Query))
+async def release(request: Request, ref: str) -> Response:
+    """Give an allocation's devices back, or ask for it no more."""
+    allocation_intents.check_allocation(job_to_change(request, ref))
+    await cancel(request, ref)
+    return _shown(request, job_of(request, ref), 202)
+
+
+def _shown(request: Request, job: Job, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    gateway = gateway_of(request)
+    return answer(allocation_shown(gateway.cluster, job, gateway.clock.wall_ns()), status, headers)
 
 
 @router.post("/v1/whatif", openapi_extra=documented(Query, intents.WHAT_IF_FIELDS))

@@ -12,7 +12,7 @@ import msgspec
 from libs.common.model import JobSpec
 from services.api_gateway.roles import Principal
 from services.api_gateway.secret_intents import SecretShown
-from services.api_gateway.views.allocations import AllocationShown
+from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.identity import AccessShown, KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.models import ModelShown
@@ -323,7 +323,11 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/prune"): Answer(kind=PruneAnswer),
     ("GET", "/v1/gpus"): _list("gpus", GpuFull),
     ("GET", "/v1/cluster"): Answer(kind=ClusterShown),
-    ("GET", "/v1/allocations"): _list("allocations", AllocationShown),
+    ("GET", "/v1/allocations"): _list("allocations", HoldShown),
+    ("POST", "/v1/allocations"): Answer((200, 201), AllocationShown),
+    ("GET", "/v1/allocations/{ref}"): Answer(kind=AllocationShown),
+    ("PATCH", "/v1/allocations/{ref}"): Answer(kind=AllocationShown),
+    ("DELETE", "/v1/allocations/{ref}"): Answer((202,), AllocationShown),
     ("POST", "/v1/whatif"): Answer(kind=WhatIf),
     ("GET", "/v1/events"): Answer(kind=EventList, media=(JSON, LINES, EVENTS)),
     ("GET", "/v1/watch"): Answer(media=(EVENTS,)),

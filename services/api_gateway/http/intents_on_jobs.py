@@ -29,7 +29,7 @@ class WaitQuery(Query, frozen=True):
 async def cancel(request: Request, ref: str) -> Response:
     """Ask for the job's end: `signal` first, KILL after `grace_s`."""
     read(request, Query)
-    return await _cancel(request, ref, await signed_body_of(request))
+    return await end(request, ref, await signed_body_of(request))
 
 
 @router.post("/v1/jobs/{ref}/kill", status_code=202, openapi_extra=documented(Query, ("user",)))
@@ -39,10 +39,10 @@ async def kill(request: Request, ref: str) -> Response:
     body = await signed_body_of(request)
     if body is not None and not isinstance(body, dict):
         raise Refused("the request body must be a JSON object")
-    return await _cancel(request, ref, {**(body or {}), **KILL})
+    return await end(request, ref, {**(body or {}), **KILL})
 
 
-async def _cancel(request: Request, ref: str, body: object) -> Response:
+async def end(request: Request, ref: str, body: object) -> Response:
     gateway, job = gateway_of(request), job_to_change(request, ref)
     if ended(job):
         raise Problem(409, f"job {job.job_id} has ended already: it is {job.state}", state=job.state, id=job.job_id)

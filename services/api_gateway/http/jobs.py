@@ -1,7 +1,7 @@
 """/v1/jobs: submit, list, show, history, why."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -59,6 +59,7 @@ class ListQuery(Query, frozen=True):
     user: str = ""
     tenant: str = ""
     name: str = ""
+    kind: str = ""
     limit: int = 200
     after: int = 0
 
@@ -75,33 +76,38 @@ class WhyQuery(Query, frozen=True):
 @router.post("/v1/jobs", status_code=201, openapi_extra=documented(SubmitQuery, intents.SUBMIT_FIELDS))
 async def submit(request: Request) -> Response:
     """Record a job; answered once it is stored and visible to the next read."""
-    gateway, query, tenant = gateway_of(request), read(request, SubmitQuery), principal_of(request).tenant
+    query = read(request, SubmitQuery)
+    fact, once = await meant(request, "job", intents.submission)
+    if query.dry_run:
+        return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
+    job, status, headers = await submitted(gateway_of(request), fact, once)
+    return answer(job_shown(gateway_of(request).cluster, job), status, {"location": f"/v1/jobs/{job.job_id}", **headers})
+
+
+async def meant(request: Request, kind: str, meaning: Callable[[object, JobId], JobSubmitted]) -> tuple[JobSubmitted, Once]:
+    """The fact that the body means, checked against what the gateway knows. Raises Refused."""
+    gateway, tenant = gateway_of(request), principal_of(request).tenant
     body = await signed_body_of(request)
-    once = idempotency.once(request.headers.get(idempotency.HEADER), "job", tenant, body)
+    once = idempotency.once(request.headers.get(idempotency.HEADER), kind, tenant, body)
     job_id = JobId("j" + once.id) if once.id else gateway.new_job_id()
-    fact = replace(intents.submission(body, job_id), tenant=TenantId(tenant), request=once.digest)
+    fact = replace(meaning(body, job_id), tenant=TenantId(tenant), request=once.digest)
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload)
         spec = order_intents.check_order(gateway.cluster, fact.spec, lambda ref: job_of(request, ref))
         fact = replace(fact, spec=spec)
-    if query.dry_run:
-        return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
+    return fact, once
+
+
+async def submitted(gateway: Gateway, fact: JobSubmitted, once: Once) -> tuple[Job, int, dict[str, str]]:
+    """The job that the fold has, which may be of an earlier request with the same key; the answer's status and headers."""
     seq = 0
-    if job_id not in gateway.cluster.jobs:
+    if fact.job_id not in gateway.cluster.jobs:
         gateway.check_room()
         seq = await gateway.record(fact)
-    return _submitted(gateway, fact, once, seq)
-
-
-def _submitted(gateway: Gateway, fact: JobSubmitted, once: Once, seq: int) -> Response:
-    """The job that the fold has, which may be of an earlier request with the same key."""
     job = gateway.cluster.jobs[fact.job_id]
     once.check(job.tenant == fact.tenant, job.request)
-    replayed = job.seq != seq
-    shown = job_shown(gateway.cluster, job)
-    headers = {"location": f"/v1/jobs/{job.job_id}", **(idempotency.REPLAYED if replayed else {})}
-    return answer(shown, 200 if replayed else 201, headers)
+    return (job, 201, {}) if job.seq == seq else (job, 200, idempotency.REPLAYED)
 
 
 @router.get("/v1/jobs", openapi_extra=documented(ListQuery))
@@ -159,6 +165,7 @@ class _Wanted:
             and (not query.user or job.user == query.user)
             and query.tenant in ("", job.tenant)
             and (not query.name or job.spec.name == query.name)
+            and query.kind in ("", job.spec.kind)
             and _has_labels(job, self.labels)
         )
 

@@ -39,7 +39,7 @@ DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type":
 USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
 DURATIONS: Final = (
     *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
-    *("estimate", "estimate_s", "ageing"),
+    *("estimate", "estimate_s", "ageing", "expires", "warn", "by"),
 )
 # Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
 SIZE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX}, {"type": "string"}]}
@@ -81,6 +81,8 @@ FIELDS: Final[dict[str, Schema]] = {
 BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]] = {
     ("POST", "/v1/jobs"): (JobSpec, intents.RANGES, ("command",)),
     ("POST", "/v1/whatif"): (JobSpec, intents.RANGES, ("command",)),
+    ("POST", "/v1/allocations"): (JobSpec, intents.RANGES, ()),
+    ("PATCH", "/v1/allocations/{ref}"): (None, (), ("by",)),
     ("POST", "/v1/deployments"): (ModelSpec, model_intents.RANGES, ("name", "command")),
     ("POST", "/v1/deployments/{name}/redeploy"): (ModelSpec, model_intents.RANGES, ()),
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
@@ -95,7 +97,7 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
 }
 RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))
 # What creates something may carry the header Idempotency-Key.
-CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
+CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/allocations"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
 PROBLEMS: Final = (400, 401, 403, 404, 409, 410, 413, 422, 425, 426, 503, 507)
 OPENAI_PROBLEMS: Final = (400, 401, 403, 404, 405, 413, 422, 429, 502, 503, 504)
 

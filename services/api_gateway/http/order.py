@@ -7,12 +7,14 @@ from libs.common.cluster import Job
 from libs.common.facts import JobUpdated, RequeueRequested
 from libs.common.ordering import DEFAULT_QUEUE, JobQueue
 from services.api_gateway import intents, order_intents
+from services.api_gateway.http.intents_on_jobs import end
 from services.api_gateway.http.queries import (
     Query,
     answer,
     body_of,
     documented,
     gateway_of,
+    job_of,
     job_to_change,
     principal_of,
     read,
@@ -41,7 +43,9 @@ async def hold(request: Request, ref: str) -> Response:
 
 @router.post("/v1/jobs/{ref}/release", status_code=202, openapi_extra=documented(Query, ("user",)))
 async def release(request: Request, ref: str) -> Response:
-    """Let a held job be placed again."""
+    """Let a held job be placed again; an allocation gives its devices back."""
+    if job_of(request, ref).spec.allocation is not None:
+        return await end(request, ref, await signed_body_of(request))
     job, values = await _asked(request, ref, ("user",))
     return await _recorded(request, job, order_intents.release(job, intents.user_of(values), principal_of(request)))
 

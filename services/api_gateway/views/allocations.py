@@ -1,20 +1,24 @@
-"""Who holds which device now, as the API shows it: one row for each part of a device that an attempt holds, from the ledger.
+"""Who holds what, as the API shows it: one row for each part of a device that an attempt holds, from the ledger; an allocation as a whole.
 
 Pure. A row begins with the placement and ends with the proof that nothing of the attempt is left on the device, whatever its job's state.
+A job is one kind of allocation: it holds its devices until its command ends, one without a command until its time is over.
 """
 
 from collections.abc import Iterator
 
 import msgspec
 
-from libs.common.cluster import Cluster, GpuView, Job
-from libs.common.model import JobId
+from libs.common import job_life
+from libs.common.cluster import Cluster, GpuView, Job, MemberView, node_gpus
+from libs.common.model import GPU_HOUR_SHARE_MS, JobId
+from libs.common.ordering import DEFAULT_QUEUE
+from libs.common.visibility import visibility
 from services.api_gateway.times import rfc3339
 
 
-class AllocationShown(msgspec.Struct):
+class HoldShown(msgspec.Struct):
     """`share` in hundredths of the device. Of an attempt that is not its job's present one (its node has not released it yet) only what
-    the ledger holds is known: `rank` and `placed_at` are null.
+    the ledger holds is known: `rank` and `placed_at` are null. `kind` is job, replica or allocation; `expires_at` is an allocation's.
     """
 
     id: str
@@ -30,9 +34,72 @@ class AllocationShown(msgspec.Struct):
     job_state: str
     rank: int | None
     placed_at: str | None
+    kind: str
+    expires_at: str | None
 
 
-def allocations(cluster: Cluster) -> Iterator[tuple[GpuView, str]]:
+class HeldGpu(msgspec.Struct):
+    uuid: str
+    index: int
+    model: str
+    share: int
+
+
+class HeldNode(msgspec.Struct):
+    """What is held of one node. `env` makes a process there see these devices and no others."""
+
+    node_id: str
+    address: str
+    gpus: list[HeldGpu]
+    env: dict[str, str]
+
+
+class HoldingPolicy(msgspec.Struct):
+    """How it was placed and how it ends. `expires_s` is as it was asked for; null for what ends with its command."""
+
+    queue: str
+    priority: int
+    placement: str
+    scheduling_policy: str
+    isolation: str
+    on_control_loss: str
+    expires_s: int | None
+    warn_s: int | None
+    grace_s: int
+
+
+class HoldingStatistics(msgspec.Struct):
+    """`held_s` of the present attempt, from its placement on; `gpu_hours` of all attempts."""
+
+    held_s: float
+    gpu_hours: float
+
+
+class AllocationShown(msgspec.Struct):
+    """Devices that are held, with `nodes` from the placement on. `kind` is job, replica or allocation. `warned`: it was said that it is
+    over soon, at `expires_at`. One that ended well is completed, with `reason` released or expired.
+    """
+
+    id: str
+    kind: str
+    name: str
+    state: str
+    reason: str
+    tenant: str
+    user: str
+    user_id: str
+    labels: dict[str, str]
+    policy: HoldingPolicy
+    nodes: list[HeldNode]
+    submitted_at: str | None
+    placed_at: str | None
+    expires_at: str | None
+    ended_at: str | None
+    warned: bool
+    statistics: HoldingStatistics
+
+
+def holds(cluster: Cluster) -> Iterator[tuple[GpuView, str]]:
     """Every hold: the device and the attempt's key, by the devices' first registration."""
     return ((view, key) for view in cluster.gpus.values() for key in view.holds)
 
@@ -47,13 +114,13 @@ def holder_of(cluster: Cluster, hold: tuple[GpuView, str]) -> Job | None:
     return cluster.jobs.get(JobId(hold[1].rpartition(".")[0]))
 
 
-def allocation_shown(cluster: Cluster, hold: tuple[GpuView, str]) -> AllocationShown:
+def hold_shown(cluster: Cluster, hold: tuple[GpuView, str]) -> HoldShown:
     view, key = hold
     job_id, _, attempt = key.rpartition(".")
     job = holder_of(cluster, hold)
     current = job if job is not None and job.attempt == int(attempt) else None
     member = current.members.get(view.node_id) if current is not None else None
-    return AllocationShown(
+    return HoldShown(
         id=id_of(hold),
         gpu_uuid=view.gpu.uuid,
         gpu_index=view.gpu.index,
@@ -67,4 +134,64 @@ def allocation_shown(cluster: Cluster, hold: tuple[GpuView, str]) -> AllocationS
         job_state=job.state if job is not None else "",
         rank=member.rank if member is not None else None,
         placed_at=rfc3339(current.placed_ns) if current is not None else None,
+        kind=job.spec.kind if job is not None else "",
+        expires_at=rfc3339(current.expires_ns) if current is not None else None,
     )
+
+
+def allocation_shown(cluster: Cluster, job: Job, now_ns: int) -> AllocationShown:
+    """The allocation at a time of the wall clock."""
+    return AllocationShown(
+        id=job.job_id,
+        kind=job.spec.kind,
+        name=job.spec.name,
+        state=job.state,
+        reason=job.reason,
+        tenant=job.tenant,
+        user=job.user,
+        user_id=job.user,
+        labels=job.spec.labels,
+        policy=_policy(job),
+        nodes=[_node(cluster, member) for member in sorted(job.members.values(), key=lambda member: member.rank)],
+        submitted_at=rfc3339(job.submitted_ns),
+        placed_at=rfc3339(job.placed_ns),
+        expires_at=rfc3339(job.expires_ns),
+        ended_at=rfc3339(job.ended_ns),
+        warned=0 < job.expires_ns <= job.warned_ns,
+        statistics=_statistics(job, now_ns),
+    )
+
+
+def _policy(job: Job) -> HoldingPolicy:
+    spec, time = job.spec, job.spec.allocation
+    return HoldingPolicy(
+        queue=spec.queue or DEFAULT_QUEUE,
+        priority=spec.priority,
+        placement=spec.placement,
+        scheduling_policy=spec.scheduling_policy,
+        isolation=spec.isolation,
+        on_control_loss=spec.on_control_loss,
+        expires_s=time.expires_s if time is not None else None,
+        warn_s=time.warn_s if time is not None else None,
+        grace_s=spec.grace_s,
+    )
+
+
+def _node(cluster: Cluster, member: MemberView) -> HeldNode:
+    node = cluster.nodes[member.node_id]
+    held = [(cluster.gpus[hold.uuid].gpu, hold.share) for hold in member.gpus]
+    return HeldNode(
+        node_id=member.node_id,
+        address=node.address,
+        gpus=[HeldGpu(gpu.uuid, gpu.index, gpu.model, share) for gpu, share in held],
+        env=visibility([gpu for gpu, _ in held], [view.gpu for view in node_gpus(cluster, node)]),
+    )
+
+
+def _statistics(job: Job, now_ns: int) -> HoldingStatistics:
+    """By the wall clocks of those who wrote it down, until quota has charged an attempt as its node measured it."""
+    until_ns = job.ended_ns if job.state in job_life.ENDED else now_ns
+    held_ms = max(0, until_ns - job.placed_ns) // 1_000_000 if job.placed_ns else 0
+    share = sum(hold.share for member in job.members.values() for hold in member.gpus)
+    uncharged = share * held_ms if job.charged < job.attempt else 0
+    return HoldingStatistics(held_ms / 1_000, (job.order.attained + uncharged) / GPU_HOUR_SHARE_MS)

@@ -126,6 +126,8 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.NodeInvited: lambda x: f"node {x.node_id} invited by {x.user or 'someone'}",
     f.NodeJoined: lambda x: f"node {x.node_id} joined from {x.address or 'somewhere'}",
     f.NodeRemovalRequested: lambda x: f"removal of node {x.node_id} asked for by {x.user or 'someone'}",
+    f.AllocationExtended: lambda x: f"extended by {x.user or 'someone'} until {rfc3339(x.expires_ns)}",
+    f.AllocationWarned: lambda x: f"over at {rfc3339(x.expires_ns)}",
     f.JobAdmitted: lambda x: "admitted",
     f.JobRejected: lambda x: f"rejected: {x.reason}",
     f.UsageCharged: lambda x: f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds",

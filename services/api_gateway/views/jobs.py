@@ -6,7 +6,7 @@ Pure. The field names are the API's contract: `docs` and the command line rely o
 import msgspec
 
 from libs.common import job_life
-from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes
+from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
 from libs.common.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
 
@@ -30,13 +30,15 @@ class MemberShown(msgspec.Struct):
 
 
 class JobShown(msgspec.Struct):
-    """`seq` is the sequence of the submission; `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
+    """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over. `seq` is the sequence of the submission;
+    `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
 
     `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
     `gpu_uuids` that it asked for: on no other devices does it run; empty: on any.
     """
 
     id: str
+    kind: str
     name: str
     state: str
     reason: str
@@ -60,6 +62,7 @@ class JobShown(msgspec.Struct):
     placed_at: str | None
     started_at: str | None
     ended_at: str | None
+    expires_at: str | None
     node_ids: list[str]
     members: list[MemberShown]
     port: int
@@ -87,6 +90,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
     members = sorted(job.members.values(), key=lambda member: member.rank)
     return JobShown(
         id=job.job_id,
+        kind=spec.kind,
         name=spec.name,
         state=job.state,
         reason=job.reason,
@@ -110,6 +114,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         placed_at=rfc3339(job.placed_ns),
         started_at=rfc3339(job.started_ns),
         ended_at=rfc3339(job.ended_ns),
+        expires_at=rfc3339(job.expires_ns),
         node_ids=[member.node_id for member in members],
         members=[_member(member) for member in members],
         port=job.port,
@@ -135,7 +140,7 @@ def _waits_for(cluster: Cluster, job: Job) -> str:
     if job.state == job_life.QUEUED and (job.order.held or job.order.waits):
         return f"{job.order.waits[0][1]} to end" if job.order.waits else f"{job.order.held_by or 'its user'} to release it"
     silent = silent_nodes(cluster, job)
-    return "; ".join(filter(None, (job_life.WAITS_FOR.get(job.state, ""), job_life.silence(silent) if silent else "")))
+    return "; ".join(filter(None, (waits_for(job), job_life.silence(silent) if silent else "")))
 
 
 def _member(member: MemberView) -> MemberShown:

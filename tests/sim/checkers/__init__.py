@@ -6,6 +6,7 @@
 
 from typing import Final
 
+from tests.sim.checkers.allocations_end_in_time import AllocationsEndInTime
 from tests.sim.checkers.at_most_one_attempt_alive import AtMostOneAttemptAlive
 from tests.sim.checkers.audit_chain_verifies import AuditChainVerifies
 from tests.sim.checkers.checker import Checker
@@ -31,6 +32,7 @@ from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
 from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 
 ALL: Final[tuple[type[Checker], ...]] = (
+    AllocationsEndInTime,
     AtMostOneAttemptAlive,
     AuditChainVerifies,
     ContinueWaitsForItsNode,

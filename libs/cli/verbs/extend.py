@@ -1,0 +1,27 @@
+"""`muster extend`."""
+
+import click
+
+from libs.cli.gateway import allocation_path, ask
+from libs.cli.jobflags import DURATION
+from libs.cli.many import each_of
+from libs.cli.profile import read_profile
+from libs.cli.verbs.alloc import until_line
+
+
+@click.command(short_help="Let allocations last longer.")
+@click.argument("refs", nargs=-1, required=True, metavar="JOB...")
+@click.option("--by", "by_s", type=DURATION, required=True, help="How much longer: 90, 1h30m or 1-12:00:00.")
+def command(refs: tuple[str, ...], by_s: int) -> int:
+    """Let allocations last longer.
+
+    \b
+    muster extend j4f2a91c0kq --by 1h
+    """
+    profile = read_profile()
+
+    def extend(ref: str) -> None:
+        shown = ask(profile, "PATCH", allocation_path(ref), body={"by": by_s, "user": profile.user})
+        print(f"{shown['id']} {until_line(shown)}")
+
+    return each_of(refs, extend)

@@ -1,0 +1,66 @@
+"""What a request about an allocation means: devices that are held for a person or another system, as a job that only waits.
+
+Pure, like `intents.py`, whose words about where and when it takes. Held by tests/unit/test_gateway_allocation_intents.py.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common import job_life
+from libs.common.cluster import Job
+from libs.common.errors import Refused
+from libs.common.facts import AllocationExtended, JobSubmitted, check_fact_size
+from libs.common.model import KEEPER, Allocation, JobId
+from libs.common.ordering import SECOND_NS
+from services.api_gateway import intents
+from services.api_gateway.fields import check_range
+from services.api_gateway.intents import YEAR_S
+from services.api_gateway.problems import Problem
+from services.api_gateway.times import duration_s
+
+# So long it is held when nobody says how long.
+EXPIRES_S: Final = 3_600
+# What a submission may say of a command and of how it runs, ends and begins again.
+OF_A_COMMAND: Final = (
+    *("command", "stdin", "upload", "output_limit_bytes", "retries", "requeue", "time_limit", "time_limit_s", "max_execution_time"),
+    *("estimate", "estimate_s", "deadline", "deadline_ns", "hold", "singleton", "after"),
+)
+FIELDS: Final = (*(name for name in intents.SUBMIT_FIELDS if name not in OF_A_COMMAND), "expires", "warn")
+EXTEND_FIELDS: Final = ("by", "user")
+
+
+def allocation(body: object, job_id: JobId) -> JobSubmitted:
+    """The fact for `POST /v1/allocations`. It never moves to other devices: who holds these does not know of those. Raises Refused."""
+    values = intents.fields_of(body, FIELDS)
+    expires_s = duration_s(values.pop("expires", EXPIRES_S), "expires")
+    check_range("expires", expires_s, 1, YEAR_S)
+    warn_s = duration_s(values.pop("warn", Allocation(0).warn_s), "warn")
+    check_range("warn", warn_s, 0, YEAR_S)
+    fact = intents.submission({**values, "command": KEEPER, "requeue": False, "estimate_s": expires_s}, job_id)
+    fact = replace(fact, spec=replace(fact.spec, allocation=Allocation(expires_s, warn_s)))
+    check_fact_size(fact)
+    return fact
+
+
+def extension(body: object, job: Job) -> AllocationExtended:
+    """The fact for `PATCH /v1/allocations/{ref}`. Raises Refused, and Problem 409 for one that has not begun or is given back."""
+    values = intents.fields_of({} if body is None else body, EXTEND_FIELDS)
+    if "by" not in values:
+        raise Refused('by: missing: say how much longer, for instance "1h"')
+    by_s = duration_s(values["by"], "by")
+    check_range("by", by_s, 1, YEAR_S)
+    check_allocation(job)
+    if job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason or job.cancel is not None:
+        when = "its time begins when it is placed" if job.state in (job_life.PENDING, job_life.QUEUED) else "it is given back"
+        raise Problem(409, f"allocation {job.job_id} is {job.state}: {when}", state=job.state, id=job.job_id)
+    expires_ns = job.expires_ns + by_s * SECOND_NS
+    if expires_ns - job.placed_ns > YEAR_S * SECOND_NS:
+        raise Refused(f"by: an allocation lasts at most {YEAR_S // 86_400} days in all")
+    return AllocationExtended(job_id=job.job_id, attempt=job.attempt, expires_ns=expires_ns, user=intents.user_of(values))
+
+
+def check_allocation(job: Job) -> None:
+    """Raises Problem 409 for a job that runs a command."""
+    if job.spec.allocation is None:
+        raise Problem(409, f"job {job.job_id} is no allocation: it ends when its command does (muster update, muster cancel)")

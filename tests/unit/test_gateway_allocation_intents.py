@@ -1,0 +1,79 @@
+"""What a request about an allocation means: acts, refuses naming the field or saying why not now."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.cluster import Cancel, Job
+from libs.common.errors import Refused
+from libs.common.model import KEEPER, Allocation, JobId, TenantId
+from libs.common.ordering import SECOND_NS
+from services.api_gateway import allocation_intents as intents
+from services.api_gateway.intents import YEAR_S, submission
+from services.api_gateway.problems import Problem
+from tests.given import spec
+
+J = JobId("j")
+BEGAN_NS = 1_000 * SECOND_NS
+
+
+def held(state: str = "running", **fields: object) -> Job:
+    job = Job(J, spec(allocation=Allocation(60), **fields), TenantId("t"), "ada", 1, state=state, attempt=2)
+    job.placed_ns, job.expires_ns = BEGAN_NS, BEGAN_NS + 60 * SECOND_NS
+    return job
+
+
+def test_an_allocation_is_a_job_that_only_waits_and_never_moves() -> None:
+    fact = intents.allocation({"gpus": 2, "expires": "2h", "warn": "10m", "labels": {"team": "a"}, "user": "ada", "model": "H100"}, J)
+    assert (fact.job_id, fact.user, fact.spec.allocation) == (J, "ada", Allocation(7_200, 600))
+    assert (fact.spec.command, fact.spec.requeue, fact.spec.gpus, fact.spec.model) == (KEEPER, False, 2, ("H100",))
+    assert fact.spec.estimate_s == 7_200 and fact.spec.kind == "allocation"
+
+
+def test_without_a_word_it_is_for_an_hour() -> None:
+    assert intents.allocation({}, J).spec.allocation == Allocation(3_600, 300)
+
+
+@pytest.mark.parametrize("field", ["command", "upload", "time_limit", "retries", "hold", "after", "stdin", "serve", "allocation"])
+def test_what_is_said_of_a_command_is_refused(field: str) -> None:
+    with pytest.raises(Refused, match=field):
+        intents.allocation({field: "x"}, J)
+
+
+@pytest.mark.parametrize(("field", "value"), [("expires", 0), ("expires", "soon"), ("expires", YEAR_S + 1), ("warn", -1), ("gpus", 65)])
+def test_what_cannot_be_is_refused_by_its_name(field: str, value: object) -> None:
+    with pytest.raises(Refused, match=field):
+        intents.allocation({field: value}, J)
+
+
+def test_nobody_submits_an_allocation_as_a_job() -> None:
+    with pytest.raises(Refused, match="allocation"):
+        submission({"command": ["x"], "allocation": {"expires_s": 9}}, J)
+
+
+def test_an_extension_is_counted_from_the_end_that_is_known() -> None:
+    wanted = f.AllocationExtended(job_id=J, attempt=2, expires_ns=BEGAN_NS + 3_660 * SECOND_NS, user="bob")
+    assert intents.extension({"by": "1h", "user": "bob"}, held()) == wanted
+
+
+@pytest.mark.parametrize("body", [None, {}, {"by": 0}, {"by": "x"}, {"until": "1h"}, {"by": YEAR_S}])
+def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
+    with pytest.raises(Refused):
+        intents.extension(body, held())
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("queued", "when it is placed"), ("pending", "when it is placed"), ("releasing", "given back")]
+)
+def test_what_is_not_held_is_not_extended(state: str, said: str) -> None:
+    with pytest.raises(Problem, match=said):
+        intents.extension({"by": 1}, held(state))
+
+
+def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
+    stopped, cancelled = held(), held()
+    stopped.stop_reason, cancelled.cancel = "expired", Cancel(1, 15)
+    for job in (stopped, cancelled):
+        with pytest.raises(Problem, match="given back"):
+            intents.extension({"by": 1}, job)
+    with pytest.raises(Problem, match="no allocation"):
+        intents.extension({"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"))
