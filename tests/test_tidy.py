@@ -49,7 +49,20 @@ PURE: Final = (
     ),
     *(
         f"services/*/{stem}.py"
-        for stem in ("state", "decide", "explain", "what_if", "with_nodes", "orders", "leases", "queue", "line", "roster", "renewals")
+        for stem in (
+            "state",
+            "decide",
+            "explain",
+            "what_if",
+            "with_nodes",
+            "orders",
+            "leases",
+            "queue",
+            "backfill",
+            "line",
+            "roster",
+            "renewals",
+        )
     ),
     *(
         "libs/common/visibility.py",

@@ -9,6 +9,7 @@ from libs.common.model import JobId
 class QueueSet(Fact, frozen=True, tag="queue.set"):
     """A queue is there from now on, or is another: its policy, its part where queues compete (`weight`), and how many seconds of
     waiting make up for one step of priority (`ageing_s`, 0: never). A policy that the scheduler does not know is its own setting.
+    `backfill`: whether those that do not delay it may pass its first job; None: in every queue but one of policy fifo.
     """
 
     queue: str
@@ -16,6 +17,7 @@ class QueueSet(Fact, frozen=True, tag="queue.set"):
     weight: int = 100
     ageing_s: int = 0
     user: str = ""
+    backfill: bool | None = None
 
 
 class JobUpdated(Fact, frozen=True, tag="job.updated"):

@@ -11,14 +11,15 @@ from libs.common import job_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, tenant_of
 from libs.common.model import JobId
-from libs.common.ordering import AFTER_OK, SINGLETON, JobQueue, decayed
+from libs.common.ordering import AFTER_OK, FIFO, SINGLETON, JobQueue, decayed
 
 # The mean goes by about so many of a tenant's last jobs.
 RUNS_MAX = 64
 
 
 def queue_set(cluster: Cluster, fact: f.QueueSet, stamp: Stamp) -> Change:
-    cluster.queues[fact.queue] = JobQueue(fact.queue, fact.policy, max(1, fact.weight), max(0, fact.ageing_s))
+    backfill = fact.policy != FIFO if fact.backfill is None else fact.backfill
+    cluster.queues[fact.queue] = JobQueue(fact.queue, fact.policy, max(1, fact.weight), max(0, fact.ageing_s), backfill)
     return Change()
 
 

@@ -12,7 +12,8 @@ from libs.common.model import JobId
 
 # The queue of jobs that name none. It is always there; until somebody sets it, the scheduler's own setting is its policy.
 DEFAULT_QUEUE: Final = "default"
-POLICIES: Final = ("fifo", "priority", "fair_share", "srsf", "las", "deadline")
+FIFO: Final = "fifo"
+POLICIES: Final = (FIFO, "priority", "fair_share", "srsf", "las", "deadline")
 # How a job may depend on another: it begins when that one has ended well, or ended at all.
 AFTER_OK: Final = "afterok"
 AFTER_ANY: Final = "afterany"
@@ -32,13 +33,14 @@ MIB: Final = 1 << 20
 
 class JobQueue(msgspec.Struct):
     """A queue by its name. `ageing_s` of waiting make up for one step of priority (0: never); the queue that holds least for its
-    `weight` goes first.
+    `weight` goes first; `backfill`: its first job, while it does not fit, lets those pass that do not delay it.
     """
 
     name: str
     policy: str = ""
     weight: int = 100
     ageing_s: int = 0
+    backfill: bool = True
 
 
 class Use(msgspec.Struct):

@@ -32,11 +32,14 @@ UPDATE_FIELDS: Final = ("priority", "time_limit", "time_limit_s", "user")
 
 
 class QueueWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `PUT /v1/queues/{name}`. `ageing` is a duration of waiting that makes up for one step of priority; 0: none."""
+    """The body of `PUT /v1/queues/{name}`. `ageing` is a duration of waiting that makes up for one step of priority; 0: none. `backfill`:
+    whether those that do not delay it may pass the first job; null: in every queue but one of policy fifo.
+    """
 
     policy: str
     weight: int = 100
     ageing: int | str = 0
+    backfill: bool | None = None
 
 
 QUEUE_FIELDS: Final = QueueWish.__struct_fields__
@@ -147,4 +150,4 @@ def queue_setting(body: object, name: str, user: str) -> QueueSet:
     check_range("weight", wish.weight, 1, WEIGHT_MAX)
     ageing_s = duration_s(wish.ageing, "ageing")
     check_range("ageing", ageing_s, 0, YEAR_S)
-    return QueueSet(queue=name, policy=wish.policy, weight=wish.weight, ageing_s=ageing_s, user=user)
+    return QueueSet(queue=name, policy=wish.policy, weight=wish.weight, ageing_s=ageing_s, user=user, backfill=wish.backfill)

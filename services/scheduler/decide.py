@@ -26,6 +26,7 @@ from libs.common.facts import (
 )
 from libs.common.model import Member, NodeId
 from libs.common.ordering import SECOND_NS
+from services.scheduler.backfill import LOOKED_PAST_MAX, Promise, beside, may_be_passed, promise_to
 from services.scheduler.line import heads
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
@@ -262,22 +263,29 @@ def enqueue(state: State) -> Sequence[AnyFact]:
 
 
 def place(state: State) -> Sequence[AnyFact]:
-    """The first job in order that is possible at all and within its tenant's limit; if that one does not fit now,
-    nothing is placed.
+    """The first job in order that is possible at all and within its tenant's limit; if that one does not fit now, the first behind it
+    that does not delay it.
     """
     versions = (state.capacity.version, state.queue.version)
     if state.nothing_fits == versions or not state.queue.waiting:
         return NONE
+    blocked: list[Job] = []
+    promise: Promise | None = None
     for _, job_id, shape in heads(state):
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue
         choice = choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant))
+        if blocked and choice is not NOTHING:
+            promise = promise or promise_to(state, blocked[0])
+            choice = beside(state, promise, job, shape, choice)
         if choice is not NOTHING:
             if passes_limit(state, shape, choice):
                 continue
             return (placement(state, job, choice),)
-        break
+        blocked.append(job)
+        if not may_be_passed(state, job) or len(blocked) == LOOKED_PAST_MAX:
+            break
     state.nothing_fits = versions
     return NONE
 

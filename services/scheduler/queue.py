@@ -17,11 +17,14 @@ from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.policies import OrderKey
 
 
-class Shape(msgspec.Struct, frozen=True, cache_hash=True):
-    """What makes two jobs equal for placement."""
+class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+    """What makes two jobs equal for placement. `lasts` are the bits of their time limits: a short one may begin where a long one may not
+    (`backfill.py`).
+    """
 
     tenant: TenantId
     wish: Wish
+    lasts: int = 0
 
 
 class LaneId(NamedTuple):
@@ -41,7 +44,7 @@ Head = tuple[OrderKey, JobId, Shape]
 
 
 def shape_of(job: Job) -> Shape:
-    return Shape(job.tenant, wish_of(job.spec))
+    return Shape(job.tenant, wish_of(job.spec), job.spec.time_limit_s.bit_length())
 
 
 class Lane:
@@ -119,7 +122,8 @@ class Queue:
     def add(self, job: Job, key: OrderKey, lane_id: LaneId) -> None:
         """The job waits there from now on, wherever it waited before."""
         known = self.waiting.get(job.job_id)
-        waiting = Waiting(key, known.shape if known is not None else shape_of(job), lane_id)
+        same = known is not None and known.shape.lasts == job.spec.time_limit_s.bit_length()
+        waiting = Waiting(key, known.shape if known is not None and same else shape_of(job), lane_id)
         if waiting == known:
             return
         self.waiting[job.job_id] = waiting

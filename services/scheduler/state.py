@@ -15,12 +15,15 @@ from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
 from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, QueueSet, TenantSet
+from libs.common.job_fold import homes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.forecast import UNKNOWN, Forecast, expected_end_ns
 from services.scheduler.placement.strategies import DEFAULT
+from services.scheduler.placement.wish import Wish
 from services.scheduler.policies import OrderKey, Policy, Sizes
 from services.scheduler.queue import LaneId, Queue
 
@@ -30,6 +33,8 @@ WAIT: Final = "wait"
 STOP: Final = "stop"
 SETTLE: Final = "settle"
 EXPIRE: Final = "expire"
+# Beyond this the one that was not asked for longest is forgotten.
+FORECASTS_MAX: Final = 32
 PORT_FIRST: Final = 29_500
 PORT_LAST: Final = 32_767
 PORTS: Final = PORT_LAST - PORT_FIRST + 1
@@ -48,9 +53,8 @@ class State:
     boot clock when it was last asked to decide; `deadlines` are on it.
     """
 
-    def __init__(self, cluster: Cluster, policy: str = "priority", placement: str = DEFAULT) -> None:
+    def __init__(self, cluster: Cluster, placement: str = DEFAULT) -> None:
         self.cluster = cluster
-        self.policy = policies.POLICIES[policy]
         self.epoch = 0
         self.now_ns = 0
         self.capacity = Capacity(placement)
@@ -59,7 +63,7 @@ class State:
         # last `wall_ns`.
         self.queue_held: Counter[str] = Counter()
         self.turns: list[tuple[int, JobId]] = []
-        self.wall_ns = 0
+        self.wall_ns = max((mark.at_ns for mark in cluster.writers.values()), default=0)
         self.size_of: dict[NodeId, Sizes] = {}
         self.sizes: Sizes = (0, 0, 0)
         # The jobs of each rule as a heap of (submission, job); `bucket_of` says which entries still hold.
@@ -77,6 +81,9 @@ class State:
         self.noted: dict[JobId, Noted] = {}
         # The last (capacity, queue) versions at which nothing could be placed.
         self.nothing_fits: tuple[int, int] = (-1, -1)
+        # By (wish, circle), of jobs that were waited for; of attempts with an expected end, when that has passed.
+        self.forecasts: dict[tuple[Wish, str], Forecast] = {}
+        self.overruns: list[tuple[int, JobId, int]] = []
         # Models that may need more or fewer replicas; those that wait after a crash, by when; the nodes that were quiet then.
         self.restless: dict[str, None] = {}
         self.model_timers: list[tuple[int, str]] = []
@@ -96,6 +103,7 @@ class State:
             if isinstance(fact, TenantSet):
                 self.queue.version += 1  # a higher limit may let a job start
                 self.capacity.reopen(self.cluster)  # or its word on sharing open a device
+                self.forecasts.clear()
             if isinstance(fact, QueueSet):
                 self._reorder(fact.queue)
 
@@ -144,7 +152,7 @@ class State:
         return self.cluster.queues.get(name) or JobQueue(name)
 
     def policy_of(self, queue: JobQueue) -> Policy:
-        return policies.POLICIES.get(queue.policy, self.policy)
+        return policies.POLICIES.get(queue.policy) or policies.POLICIES["priority"]
 
     def lane_of(self, job: Job) -> LaneId:
         name = job.spec.queue or DEFAULT_QUEUE
@@ -156,11 +164,26 @@ class State:
         queue = self.queue_named(job.spec.queue or DEFAULT_QUEUE)
         return self.policy_of(queue).key(job, queue, self.wall_ns)
 
+    def forecast(self, wish: Wish, circle: str) -> Forecast:
+        """When nodes will serve this wish. A circle matters only to parts of devices."""
+        key = (wish, "" if wish.whole or not wish.gpus else circle)
+        found = self.forecasts.pop(key, None) or Forecast(*key)
+        self.forecasts[key] = found
+        if len(self.forecasts) > FORECASTS_MAX:
+            del self.forecasts[next(iter(self.forecasts))]
+        found.bring_up(self.cluster, self.capacity.places, self.wall_ns)
+        return found
+
     def pass_time(self, wall_ns: int) -> None:
-        """Look at those jobs again whose keys turn by time, and at allocations that are due."""
+        """Look at those jobs again whose keys turn by time and at allocations that are due, and expect no end any more that has passed."""
         self.wall_ns = wall_ns
         while self.turns and self.turns[0][0] < wall_ns:
             self._reclassify(heappop(self.turns)[1])
+        while self.overruns and self.overruns[0][0] <= wall_ns:
+            _, job_id, attempt = heappop(self.overruns)
+            late = self.cluster.jobs.get(job_id)
+            for node_id in homes(self.cluster, late.members.values()) if late is not None and late.attempt == attempt else ():
+                self.capacity.touch(node_id)
 
     def wake_models(self, now_ns: int, quiet: tuple[NodeId, ...]) -> None:
         """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
@@ -289,6 +312,9 @@ class State:
         share = sum(hold.share for member in job.members.values() for hold in member.gpus) or 1
         self._take_port(job.job_id, Noted(address, job.port, share))
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share
+        end_ns = expected_end_ns(job)
+        if end_ns < UNKNOWN:
+            heappush(self.overruns, (end_ns, job.job_id, job.attempt))
         if self.epoch:
             self._watch_start(job)
 

@@ -3,6 +3,7 @@
 Pure: it asks the same questions as `decide.place` and gives the same proof as `why`, of a job that stands last in the queue.
 """
 
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +12,7 @@ from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.model import GpuHold, JobId, JobSpec, TenantId
 from libs.common.new_nodes import NewNodes
+from services.scheduler.backfill import LOOKED_PAST_MAX, beside, may_be_passed, promise_to
 from services.scheduler.decide import passes_limit, stands_aside
 from services.scheduler.explain import why_queued
 from services.scheduler.line import before
@@ -45,13 +47,20 @@ def what_if(state: State, ask: WhatIfAsk) -> dict[str, Any]:
 
 
 def _choice(state: State, job: Job) -> Choice:
-    """What `place` would choose if this job came now: nothing while one before it waits for devices."""
-    if stands_aside(state, shape_of(job), job) or _refusal(state, job.tenant):
+    """What `place` would choose if this job came now: while one before it waits for devices, only what does not delay that one."""
+    shape = shape_of(job)
+    if stands_aside(state, shape, job) or _refusal(state, job.tenant):
         return NOTHING
-    if any(not stands_aside(state, shape, state.cluster.jobs[job_id]) for _, job_id, shape in before(state, job)):
+    ahead = (
+        state.cluster.jobs[job_id] for _, job_id, shape in before(state, job) if not stands_aside(state, shape, state.cluster.jobs[job_id])
+    )
+    blocked = list(islice(ahead, LOOKED_PAST_MAX))
+    if len(blocked) == LOOKED_PAST_MAX or not all(may_be_passed(state, each) for each in blocked):
         return NOTHING
     choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
-    return NOTHING if passes_limit(state, shape_of(job), choice) else choice
+    if blocked and choice is not NOTHING:
+        choice = beside(state, promise_to(state, blocked[0]), job, shape, choice)
+    return NOTHING if passes_limit(state, shape, choice) else choice
 
 
 def _refusal(state: State, name: TenantId) -> str:

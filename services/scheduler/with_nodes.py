@@ -80,5 +80,5 @@ def _place_before(state: State) -> int:
         facts = place(state)
         if not facts or (isinstance(facts[0], JobPlaced) and facts[0].job_id == IMAGINED):
             return placed
-        state.apply_own(facts, 0)
+        state.apply_own(facts, state.wall_ns)
     return PLACED_MAX

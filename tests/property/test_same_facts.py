@@ -22,7 +22,7 @@ SEEDS = st.integers(0, 1 << 32)
 STEPS = 90
 ROUND_MAX = 60
 # Never: a start limit is counted anew by each scheduler.
-START_S = 1 << 30
+START_S = 1 << 20
 
 Entry = tuple[int, str, Commit]
 
@@ -76,7 +76,7 @@ def some_facts(cluster: Cluster, chance: Random) -> list[AnyFact]:
 
 
 def a_spec(chance: Random) -> JobSpec:
-    """Start limits are counted by each scheduler's own clock: none passes here."""
+    """Start limits are counted by each scheduler's own clock: none passes here, so that only an estimate says when a job ends."""
     return JobSpec(
         command=("true",),
         nodes=chance.choice((1, 1, 2)),
@@ -84,6 +84,8 @@ def a_spec(chance: Random) -> JobSpec:
         gpu_share=chance.choice((25, 50, 100)),
         priority=chance.choice((10, 50)),
         start_s=START_S,
+        time_limit_s=chance.choice((0, 0, 3)),
+        estimate_s=chance.choice((0, 4, 9, 30)),
     )
 
 

@@ -16,6 +16,7 @@ from libs.common.ordering import AFTER, DEFAULT_QUEUE, POLICIES
 PART_OF_SEEDS: Final = 0.5
 NIGHT: Final = "night"
 SECOND_NS: Final = 1_000_000_000
+LIMITED: Final = 0.6
 
 TimedFacts = list[tuple[float, tuple[f.AnyFact, ...]]]
 
@@ -25,22 +26,22 @@ def with_orders(seed: int, acts: TimedFacts, storm_s: float) -> TimedFacts:
     dice = random.Random(f"orders {seed}")
     if dice.random() >= PART_OF_SEEDS:
         return acts
-    found: TimedFacts = [(0.0, tuple(_queue(dice, name) for name in (DEFAULT_QUEUE, NIGHT)))]
+    ends = random.Random(f"ends {seed}")
+    found: TimedFacts = [(0.0, tuple(_queue(dice, ends, name) for name in (DEFAULT_QUEUE, NIGHT)))]
     for at_s, facts in acts:
-        found.append((at_s, tuple(_ordered(dice, fact) if isinstance(fact, f.JobSubmitted) else fact for fact in facts)))
+        found.append((at_s, tuple(_ordered(dice, ends, fact) if isinstance(fact, f.JobSubmitted) else fact for fact in facts)))
         for fact in found[-1][1]:
             if isinstance(fact, f.JobSubmitted):
                 found += _changes(dice, fact, at_s, storm_s)
     return found
 
 
-def _queue(dice: random.Random, name: str) -> f.QueueSet:
-    return f.QueueSet(
-        queue=name, policy=dice.choice((*POLICIES, "fifo", "fair_share")), weight=dice.choice((50, 100)), ageing_s=dice.choice((0, 2))
-    )
+def _queue(dice: random.Random, ends: random.Random, name: str) -> f.QueueSet:
+    policy, weight, ageing_s = dice.choice((*POLICIES, "fifo", "fair_share")), dice.choice((50, 100)), dice.choice((0, 2))
+    return f.QueueSet(queue=name, policy=policy, weight=weight, ageing_s=ageing_s, backfill=ends.choice((None, None, None, True, False)))
 
 
-def _ordered(dice: random.Random, fact: f.JobSubmitted) -> f.JobSubmitted:
+def _ordered(dice: random.Random, ends: random.Random, fact: f.JobSubmitted) -> f.JobSubmitted:
     words: dict[str, Any] = {"queue": dice.choice(("", "", NIGHT)), "estimate_s": dice.choice((0, 1, 5, 30))}
     if dice.random() < 0.2:
         words["after"] = ((dice.choice(AFTER), JobId(f"job-{dice.randrange(20)}")),)
@@ -49,6 +50,8 @@ def _ordered(dice: random.Random, fact: f.JobSubmitted) -> f.JobSubmitted:
     if dice.random() < 0.3:
         words["deadline_ns"] = dice.randrange(1, 60) * SECOND_NS
     words["hold"] = dice.random() < 0.1
+    if ends.random() < LIMITED:  # some are short enough to begin before a job that waits for a long one
+        words |= {"time_limit_s": ends.choice((1, 2, 10, 40)), "start_s": ends.choice((4, 10)), "grace_s": ends.choice((0, 1))}
     return replace(fact, spec=replace(fact.spec, **words))
 
 

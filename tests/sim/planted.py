@@ -79,6 +79,11 @@ def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(POLICIES, "fifo", POLICIES["fifo"]._replace(key=lambda job, queue, now_ns: (0, 0, -job.seq)))
 
 
+def who_passes_takes_what_was_promised(patch: pytest.MonkeyPatch) -> None:
+    """A job behind the first one begins wherever it fits, whenever it ends."""
+    patch.setattr(decide, "beside", lambda state, promise, job, shape, choice: choice)
+
+
 def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
     """A job goes into line whatever it depends on."""
     patch.setattr(state, "_of_waiting", lambda job: state.WITHDRAW if job.cancel is not None else state.WAIT)

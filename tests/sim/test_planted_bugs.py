@@ -35,10 +35,11 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_node_is_removed_with_what_lives_there: 50,
     planted.a_mig_instance_begins_anywhere: 5,
     planted.the_host_is_not_counted: 10,
-    planted.the_last_comes_first: 20,
+    planted.the_last_comes_first: 30,
     planted.nobody_waits_for_another_job: 20,
     planted.an_extension_is_not_heard: 5,
     planted.a_take_over_forgets_what_is_held: 80,
+    planted.who_passes_takes_what_was_promised: 5,
 }
 
 

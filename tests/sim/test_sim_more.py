@@ -1,6 +1,9 @@
 """The second half of the seeds of `make test`, runs without a fault, and that a stormy run is worth its name."""
 
+import pytest
+
 from tests.sim import faults
+from tests.sim.checkers.backfill_never_delays_the_head import BackfillNeverDelaysTheHead
 from tests.sim.seeds import hold, stormy
 from tests.sim.world import simulate
 
@@ -8,6 +11,7 @@ CALM = 20
 FAULTS_MIN = 5
 JOBS_MIN = 20
 NODES_MIN = 4
+PASSED_MIN = 5
 
 
 def test_every_rule_holds_in_seeds_100_to_149() -> None:
@@ -20,6 +24,14 @@ def test_every_rule_holds_in_seeds_150_to_199() -> None:
 
 def test_every_rule_holds_without_a_fault() -> None:
     hold(faults.calm(seed) for seed in range(CALM))
+
+
+def test_jobs_pass_the_first_one_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the checker of backfill would have nothing to look at."""
+    passed: list[int] = []
+    monkeypatch.setattr(BackfillNeverDelaysTheHead, "finished", lambda self: passed.append(self.passed))
+    hold(stormy(0, 5))
+    assert sum(passed) >= PASSED_MIN
 
 
 def test_a_seed_has_many_jobs_nodes_and_faults() -> None:

@@ -75,6 +75,7 @@ LEFT_AT_DEFAULT = (
     *(f"tenant.set.{name}" for name in ("gpu_hours", "requests_per_minute", "tokens_per_minute", "shares_devices", "removed", "user")),
     "tenant.set.gpu_hours_per",
     "budget.exhausted.month",
+    "queue.set.backfill",
 )
 
 

@@ -100,9 +100,9 @@ def test_what_has_ended_is_not_changed() -> None:
 
 
 def test_a_queue_is_set_by_policy_weight_and_ageing() -> None:
-    wish = {"policy": "priority", "weight": 300, "ageing": "10m"}
+    wish = {"policy": "priority", "weight": 300, "ageing": "10m", "backfill": False}
     assert intents.queue_setting(wish, "night", "root") == f.QueueSet(
-        queue="night", policy="priority", weight=300, ageing_s=600, user="root"
+        queue="night", policy="priority", weight=300, ageing_s=600, user="root", backfill=False
     )
 
 

@@ -8,7 +8,6 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, TenantId
 from libs.common.ordering import decayed
-from services.scheduler import policies
 from services.scheduler.decide import decide
 from services.scheduler.policies import POLICIES
 from services.scheduler.state import State
@@ -209,4 +208,3 @@ def test_a_queue_that_is_set_anew_is_sorted_anew() -> None:
 def test_a_policy_that_is_not_known_is_the_scheduler_s_own() -> None:
     state = given(registered("a", 1), queue("of-tomorrow"), waiting("low", priority=1), waiting("high", priority=2))
     assert order(state) == ["high", "low"]
-    assert policies.POLICIES["priority"] is state.policy

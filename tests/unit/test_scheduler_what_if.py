@@ -56,6 +56,14 @@ def test_a_tenant_s_limit_is_in_its_way(limits: dict[str, int], said: str) -> No
     assert asked(state, "other", gpus=2)["would_start"]
 
 
+def test_it_would_pass_a_job_that_waits_where_that_one_is_not_delayed() -> None:
+    busy = [*waiting("i", gpus=2, time_limit_s=1_000), placed("i", member("a", 0, 1)), *waiting("big", gpus=4)]
+    assert not asked(given(registered("a"), busy))["would_start"]
+    assert asked(given(registered("a"), busy), time_limit_s=60)["answer"] == "it would start now, on a"
+    strict = f.QueueSet(queue="default", policy="priority", backfill=False)
+    assert not asked(given(registered("a"), strict, busy), time_limit_s=60)["would_start"]
+
+
 def test_asking_leaves_the_state_as_it_was() -> None:
     state = given(registered("a"), waiting("i", gpus=64))
     before = snapshot.encode(state.cluster)

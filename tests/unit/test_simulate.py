@@ -45,6 +45,18 @@ def test_a_job_that_does_not_fit_waits_for_the_one_before_it() -> None:
     assert ends(replayed("1x8", LONG, SHORT)) == {"long": 100, "short": 110}
 
 
+@pytest.mark.parametrize(("backfill", "limits", "done"), [(None, 0, 130), (True, 0, 130), (True, 1, 30), (False, 1, 130)])
+def test_a_short_job_passes_where_its_limit_says_that_it_is_short(backfill: bool | None, limits: float, done: int) -> None:
+    rows = [Row("long", 0, 100, 6), Row("whole", 1, 10, 8), Row("short", 10, 30, 2)]
+    replay = Replay(nodes_of("1x8"), requests(rows, 8, limits=limits), "fifo", DEFAULT, meter_of("1x8"), backfill)
+    replay.run()
+    assert ends(replay)["short"] == done
+
+
+def test_a_job_ends_at_its_limit() -> None:
+    assert ends(replayed("1x8", Row("a", 0, 100, 1, time_limit_s=60))) == {"a": 60}
+
+
 def test_priority_goes_before_who_came_first() -> None:
     rows = (LONG, SHORT, Row("urgent", 20, 5, 8, priority=90))
     assert ends(replayed("1x8", *rows, order="priority")) == {"long": 100, "urgent": 85, "short": 115}
@@ -166,6 +178,7 @@ def test_the_same_question_has_the_same_answer_and_a_seed_another(tmp_path: Path
         ({"orders": ["nope"], "preempt": True}, "no order nope"),
         ({"place": "nope"}, "no placement nope"),
         ({"speed": 0.0}, "--speed"),
+        ({"limits": 0.5}, "--limits"),
         ({"trace": "nope.csv"}, "no file nope.csv"),
     ],
 )

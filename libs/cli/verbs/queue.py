@@ -17,6 +17,7 @@ COLUMNS: Final = (
     Column("POLICY"),
     Column("WEIGHT", right=True),
     Column("AGEING", right=True),
+    Column("BACKFILL"),
     Column("WAITING", right=True),
     Column("ON NODES", right=True),
 )
@@ -46,6 +47,11 @@ def list_queues(form: str, no_headers: bool) -> None:
 @click.option("--policy", type=click.Choice(POLICIES), required=True, help="Who is first among those that wait there.")
 @click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where queues compete (default 100).")
 @click.option("--ageing", type=DURATION, help="So much waiting makes up for one step of priority (policy priority; default: none).")
+@click.option(
+    "--backfill/--no-backfill",
+    default=None,
+    help="Whether others may pass the first job where that does not delay it (default: not with fifo).",
+)
 @formatted
 def set_queue(name: str, form: str, **given: object) -> None:
     """Make a queue, or exchange how it is ordered."""
@@ -61,6 +67,7 @@ def _row(queue: Json) -> list[str]:
         queue["policy"] or "-",
         str(queue["weight"]),
         f"{queue['ageing_s']}s" if queue["ageing_s"] else "-",
+        "yes" if queue["backfill"] else "no",
         str(queue["jobs_waiting"]),
         str(queue["jobs_on_nodes"]),
     ]

@@ -43,6 +43,8 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
 @click.option("--order", default="fifo", show_default=True, metavar="ORDER", help="The order of the queue.")
 @click.option("--compare", metavar="ORDER,...", help="Several orders, in one table.")
 @click.option("--place", default="fragmentation", show_default=True, metavar="STRATEGY", help="How nodes and devices are chosen.")
+@click.option("--backfill/--no-backfill", default=None, help="Whether jobs may pass the first one (default: not with fifo).")
+@click.option("--limits", type=float, default=0.0, metavar="N", help="Every job has a time limit of N times what it takes.")
 @click.option("--preempt", is_flag=True, help="Sort and place everything anew at each event, as published figures do.")
 @click.option("--restart-overhead", metavar="TIME", callback=_duration, help="With --preempt: what going on again costs a job (default 0).")
 @click.option("--until", metavar="TIME", callback=_duration, help="Stop at this time of the trace.")
@@ -58,6 +60,8 @@ def command(
     order: str,
     compare: str | None,
     place: str,
+    backfill: bool | None,
+    limits: float,
     preempt: bool,
     restart_overhead: int,
     until: int,
@@ -76,11 +80,13 @@ def command(
     muster simulate --trace philly/jobs.csv --nodes 64x8 --compare fifo,priority --plots out
     muster simulate --trace muri/trace1_jobs.csv --nodes 8x8 --preempt --restart-overhead 30s --compare fifo,srsf,las
     """
+    if preempt and backfill is not None:
+        raise click.UsageError("--preempt passes over what does not fit: backfill is of the live scheduler")
     if restart_overhead and not preempt:
         raise click.UsageError("--restart-overhead is for --preempt: without it nobody is stopped")
     ask: Json = {"trace": trace, "nodes": nodes, "orders": [name.strip() for name in (compare or order).split(",")], "place": place}
     ask |= {"preempt": preempt, "overhead_s": restart_overhead, "until_s": until, "speed": speed, "seed": seed}
-    ask["plots"] = str(plots or "")
+    ask |= {"plots": str(plots or ""), "backfill": backfill, "limits": limits}
     # -P: a `services` directory where this is called must not be taken for ours.
     line = [sys.executable, "-P", "-m", "services.scheduler.simulate", json.dumps(ask)]
     done = subprocess.run(line, stdout=subprocess.PIPE, check=False)

@@ -8,12 +8,15 @@ from libs.common.ordering import DEFAULT_QUEUE, JobQueue
 
 
 class QueueShown(msgspec.Struct):
-    """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for one step of priority (0: never)."""
+    """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for one step of priority (0: never);
+    `backfill`: others may pass its first job where that does not delay it.
+    """
 
     name: str
     policy: str
     weight: int
     ageing_s: int
+    backfill: bool
     jobs_waiting: int
     jobs_on_nodes: int
 
@@ -21,4 +24,5 @@ class QueueShown(msgspec.Struct):
 def queue_shown(cluster: Cluster, queue: JobQueue) -> QueueShown:
     states = [job.state for job in cluster.jobs.values() if (job.spec.queue or DEFAULT_QUEUE) == queue.name]
     waiting = sum(state in (job_life.PENDING, job_life.QUEUED) for state in states)
-    return QueueShown(queue.name, queue.policy, queue.weight, queue.ageing_s, waiting, sum(state in job_life.ON_NODES for state in states))
+    on_nodes = sum(state in job_life.ON_NODES for state in states)
+    return QueueShown(queue.name, queue.policy, queue.weight, queue.ageing_s, queue.backfill, waiting, on_nodes)

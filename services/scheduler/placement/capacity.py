@@ -88,11 +88,12 @@ class Capacity:
         if place is None or not _is_built_as(place, views, node):
             self._remove(index)
             place = self._build(index, node, views, cluster.jobs)
-        _mirror(cluster, place)
+        mirror(cluster, place)
         self._changed(place)
 
     def follow(self, members: Sequence[Member], wish: Wish, circle: str) -> None:
         """A placement that this process decided: as `refresh` of its nodes, without reading them again."""
+        self.version += 1
         for member in members:
             index = self.index[member.node_id]
             place = self.places[index]
@@ -106,7 +107,13 @@ class Capacity:
             place.whole &= ~taken
             place.give_host(wish)
             self._changed(place)
+
+    def touch(self, node_id: NodeId) -> None:
+        """What is expected of the node's jobs has changed, and nothing else."""
         self.version += 1
+        place = self.places[self.index[node_id]]
+        if place is not None:
+            place.changed = self.version
 
     def learn(self, cluster: Cluster) -> None:
         """Follow what the cluster has learnt of its jobs, and where the last one went."""
@@ -154,6 +161,7 @@ class Capacity:
     def _changed(self, place: Place) -> None:
         """Note a change of the node for everyone who asks next, and file it by what it has free."""
         bit = 1 << place.index
+        place.changed = self.version
         for ranking in self._rankings.values():
             ranking.changed |= bit
         for sets, before, now in ((self._widest, place.filed[0], place.widest), (self._idle, place.filed[1], place.whole.bit_count())):
@@ -222,7 +230,7 @@ def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
     return same and place.incarnation == node.incarnation
 
 
-def _mirror(cluster: Cluster, place: Place) -> None:
+def mirror(cluster: Cluster, place: Place) -> None:
     """Read the ledger of the node."""
     place.whole, place.parts = 0, {}
     for index, view in enumerate(place.views):

@@ -23,18 +23,18 @@ def choose(capacity: Capacity, spec: JobSpec, circle: str) -> Choice:
     return choose_for(capacity, wish_of(spec), circle)
 
 
-def choose_for(capacity: Capacity, wish: Wish, circle: str) -> Choice:
+def choose_for(capacity: Capacity, wish: Wish, circle: str, barred: int = 0) -> Choice:
     """`wish.nodes` different nodes with their devices, in rank order; NOTHING when they cannot all be had now. A device that others
-    hold a part of serves only their own circle (`circles.py`).
+    hold a part of serves only their own circle (`circles.py`). `barred` are nodes that are not for this job, as bits.
     """
     ranking = capacity.ranking(wish, circle)
     if wish.nodes > 1:
-        chosen = gang.members(ranking, wish, capacity.near)
+        chosen = gang.members(ranking, wish, capacity.near, barred)
         return [_member(capacity, ranking, index, wish) for index in chosen] or NOTHING
     after = capacity.placed_last if capacity.strategy_of(wish) == ROUND_ROBIN else -1
     for index in ranking.in_order(after):
         place = capacity.places[index]
-        if place is not None and host_serves(place, wish):
+        if place is not None and not barred >> index & 1 and host_serves(place, wish):
             return [_member(capacity, ranking, index, wish)]
     return NOTHING
 
@@ -50,5 +50,5 @@ def possible(capacity: Capacity, wish: Wish) -> bool:
     known = capacity.possible.get(wish)
     if known is None:
         serving = sum(1 << place.index for place in capacity.places if place is not None and place.could_serve(wish))
-        known = capacity.possible[wish] = gang.could_be(serving, wish, capacity.near)
+        known = capacity.possible[wish] = gang.together(serving, wish, capacity.near) != 0
     return known

@@ -23,19 +23,19 @@ class Neighbours(NamedTuple):
     rack_of: dict[int, str]
 
 
-def members(ranking: Ranking, wish: Wish, near: Neighbours) -> list[int]:
-    """`wish.nodes` nodes in rank order; NOBODY when there are not so many that may be together."""
-    kinds = [kind for kind in _kinds(ranking.members, wish, near) if kind.bit_count() >= wish.nodes]
+def members(ranking: Ranking, wish: Wish, near: Neighbours, barred: int = 0) -> list[int]:
+    """`wish.nodes` nodes in rank order, none that is barred; NOBODY when there are not so many that may be together."""
+    kinds = [kind for kind in _kinds(ranking.members & ~barred, wish, near) if kind.bit_count() >= wish.nodes]
     for kind in sorted(kinds, key=_size):
         for group in _groups(kind, wish, near):
             return _in_ranks(_best(ranking, group, wish.nodes, near), near)
     return NOBODY
 
 
-def could_be(serving: int, wish: Wish, near: Neighbours) -> bool:
-    """Whether enough of these nodes may be together."""
-    kinds = _kinds(serving, wish, near)
-    return any(kind.bit_count() >= wish.nodes and next(_groups(kind, wish, near), 0) for kind in kinds)
+def together(serving: int, wish: Wish, near: Neighbours) -> int:
+    """Those of these nodes of which enough may be together; 0 when there are none such."""
+    kinds = [kind for kind in _kinds(serving, wish, near) if kind.bit_count() >= wish.nodes]
+    return next((group for kind in kinds for group in _groups(kind, wish, near)), 0)
 
 
 def _kinds(serving: int, wish: Wish, near: Neighbours) -> list[int]:

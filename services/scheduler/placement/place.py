@@ -52,17 +52,17 @@ class Take(NamedTuple):
 
 
 class Place:
-    """`whole` are the wholly free devices, as bits; `parts` the partly held ones. `version` grows with every look at the node."""
+    """`whole` are the wholly free devices, as bits; `parts` the partly held ones."""
 
     def __init__(self, index: int, node: Node, views: list[GpuView], hardware: Hardware, jobs: dict[JobId, Job]) -> None:
         self.index: Final = index
         self.node_id: Final[NodeId] = node.node_id
-        self.node: Final = node
+        self.node = node
         self.incarnation: Final = node.incarnation
         self.rack: Final = node.rack
         self.spine: Final = node.spine
         self.jobs: Final = jobs
-        self.views: Final = views
+        self.views = views
         self.gpus: Final = tuple(view.gpu for view in views)
         self.hardware: Final = hardware
         self.whole = 0
@@ -70,8 +70,9 @@ class Place:
         # What is free of the devices that have something free, least first; and of the one with the most.
         self.lefts: tuple[int, ...] = ()
         self.widest = 0
-        # Under what of these two `capacity.py` has filed it.
+        # Under what of these two `capacity.py` has filed it, and at which of its versions the node last changed.
         self.filed = (0, 0)
+        self.changed = 0
         # What a strategy has worked out of the node as it is.
         self.noted: tuple[object, tuple[int, ...], int, float] | None = None
         self.cpus_free = UNKNOWN

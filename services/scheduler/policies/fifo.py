@@ -1,4 +1,4 @@
-"""First submitted, first placed; a requeued job keeps its place. Nothing passes the first one that could fit this cluster at all."""
+"""First submitted, first placed; a requeued job keeps its place. Such a queue does not backfill, unless it is set so."""
 
 from libs.common.cluster import Job
 from libs.common.ordering import JobQueue

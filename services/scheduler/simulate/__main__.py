@@ -26,7 +26,9 @@ TRACES: Final = "MUSTER_TRACES"
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`preempt`: the protocol of `resort.py`. `seed` 0: the trace as it is; else its jobs in another order at the same times."""
+    """`preempt`: the protocol of `resort.py`. `seed` 0: the trace as it is; else its jobs in another order at the same times. `backfill`
+    None: as a queue of that order has it; `limits`: as `trace.requests` says.
+    """
 
     trace: str
     nodes: str
@@ -37,6 +39,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     until_s: int = 0
     speed: float = 1.0
     seed: int = 0
+    backfill: bool | None = None
+    limits: float = 0.0
     plots: str = ""
 
 
@@ -63,13 +67,13 @@ def run(ask: Ask, order: str) -> tuple[Meter, dict[str, int]]:
     if ask.seed:
         dice = random.Random(ask.seed)  # nosec B311  the same order for the same seed is what is asked for
         rows = list(shuffled(rows, dice.sample(range(len(rows)), len(rows))))
-    jobs = requests(rows, max(len(node.gpus) for node in nodes), ask.speed)
+    jobs = requests(rows, max(len(node.gpus) for node in nodes), ask.speed, ask.limits)
     meter = Meter({node.node_id: WHOLE_GPU * len(node.gpus) for node in nodes})
     replay: Replay | Resort
     if ask.preempt:
         replay = Resort(nodes, jobs, order, ask.place, meter, ask.overhead_s * SECOND)
     else:
-        replay = Replay(nodes, jobs, order, ask.place, meter)
+        replay = Replay(nodes, jobs, order, ask.place, meter, ask.backfill)
     replay.run(ask.until_s * SECOND if ask.until_s else None)
     names = ("rejected", "preemptions", "migrations", "decisions")
     return meter, {name: getattr(replay, name) for name in names}
@@ -94,6 +98,8 @@ def _check(ask: Ask) -> None:
         raise Refused(f"there is no placement {ask.place}: {', '.join(STRATEGIES)}")
     if ask.speed <= 0:
         raise Refused("--speed must be above 0")
+    if ask.limits and ask.limits < 1:
+        raise Refused("--limits must be at least 1: with less every job would be cut short")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.cluster import Cluster
 from libs.common.facts import VERSION, AnyFact, Commit
+from libs.common.ordering import DEFAULT_QUEUE
 from services.scheduler.decide import decide
 from services.scheduler.state import State
 
@@ -19,13 +20,14 @@ GATEWAY = subjects.gateway("simulated")
 class Simulated:
     """`now` is one clock for everybody."""
 
-    def __init__(self, nodes: Sequence[f.NodeRegistered], order: str, place: str) -> None:
-        self.state = State(Cluster(), order, place)
+    def __init__(self, nodes: Sequence[f.NodeRegistered], order: str, place: str, backfill: bool | None = None) -> None:
+        self.state = State(Cluster(), place)
         self.now = 0
         self.decisions = 0
         self._numbers: dict[str, int] = {}
         self.hear(subjects.SCHEDULER, f.TermBegan(instance="simulated"))
         self.state.begin(self.state.cluster.epoch, 0)
+        self.hear(GATEWAY, f.QueueSet(queue=DEFAULT_QUEUE, policy=order, backfill=backfill))
         for node in nodes:
             self.hear(subjects.node(node.node_id), node)
 

@@ -20,8 +20,16 @@ END, SUBMIT = 0, 1
 class Replay:
     """`rejected` counts jobs that the cluster could never hold."""
 
-    def __init__(self, nodes: Sequence[f.NodeRegistered], requests: Sequence[Request], order: str, place: str, meter: Meter) -> None:
-        self.scheduler = Simulated(nodes, order, place)
+    def __init__(
+        self,
+        nodes: Sequence[f.NodeRegistered],
+        requests: Sequence[Request],
+        order: str,
+        place: str,
+        meter: Meter,
+        backfill: bool | None = None,
+    ) -> None:
+        self.scheduler = Simulated(nodes, order, place, backfill)
         self.meter = meter
         self.requests = {request.job_id: request for request in requests}
         self.events = [(request.submit_ns, SUBMIT, number, request.job_id) for number, request in enumerate(requests)]

@@ -4,6 +4,7 @@ A trace counts a job's GPUs over all nodes; a job that is larger than a node tak
 """
 
 from collections.abc import Iterable, Iterator
+from math import ceil
 from typing import Final, NamedTuple
 
 from libs.common.errors import Refused
@@ -26,6 +27,7 @@ class Row(NamedTuple):
     cpus_milli: int = 0
     memory_bytes: int = 0
     models: tuple[str, ...] = ()
+    time_limit_s: int = 0
 
 
 class Request(NamedTuple):
@@ -43,19 +45,23 @@ class Request(NamedTuple):
         return self.spec.nodes * self.spec.gpus * self.spec.gpu_share
 
 
-def requests(rows: Iterable[Row], per_node: int, speed: float = 1.0) -> list[Request]:
-    """In the order in which they come. `per_node` is how many GPUs the largest node has; at speed 2 they come in half the time."""
+def requests(rows: Iterable[Row], per_node: int, speed: float = 1.0, limits: float = 0.0) -> list[Request]:
+    """In the order in which they come. `per_node` is how many GPUs the largest node has; at speed 2 they come in half the time; with
+    `limits` every job has a time limit, of so many times what it takes. It ends at its limit.
+    """
     found: dict[str, Request] = {}
     for row in rows:
         if row.name in found:
             raise Refused(f"the trace names job {row.name} twice")
-        spec = _spec(row, per_node)
-        submit, duration = int(row.submit_s / speed * SECOND), max(1, int(row.duration_s * SECOND))
+        limit_s = ceil(limits * row.duration_s) or row.time_limit_s
+        duration_s = min(row.duration_s, limit_s or row.duration_s)
+        spec = _spec(row, per_node, limit_s)
+        submit, duration = int(row.submit_s / speed * SECOND), max(1, int(duration_s * SECOND))
         found[row.name] = Request(JobId(row.name), TenantId(row.tenant), submit, duration, spec)
     return sorted(found.values(), key=lambda request: request.submit_ns)
 
 
-def _spec(row: Row, per_node: int) -> JobSpec:
+def _spec(row: Row, per_node: int, limit_s: int) -> JobSpec:
     nodes = _nodes(row.gpus, per_node)
     gpus = -(-row.gpus // nodes)
     if nodes > NODES_MAX or gpus > GPUS_PER_NODE_MAX or not 0 < row.share <= WHOLE_GPU or not 0 <= row.priority <= PRIORITY_MAX:
@@ -66,6 +72,7 @@ def _spec(row: Row, per_node: int) -> JobSpec:
         gpus=gpus,
         gpu_share=row.share,
         priority=row.priority,
+        time_limit_s=limit_s,
         cpus_milli=row.cpus_milli,
         memory_bytes=row.memory_bytes,
         model=row.models,

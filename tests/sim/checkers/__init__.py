@@ -9,6 +9,7 @@ from typing import Final
 from tests.sim.checkers.allocations_end_in_time import AllocationsEndInTime
 from tests.sim.checkers.at_most_one_attempt_alive import AtMostOneAttemptAlive
 from tests.sim.checkers.audit_chain_verifies import AuditChainVerifies
+from tests.sim.checkers.backfill_never_delays_the_head import BackfillNeverDelaysTheHead
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.continue_waits_for_its_node import ContinueWaitsForItsNode
 from tests.sim.checkers.dependencies_are_kept import DependenciesAreKept
@@ -35,6 +36,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     AllocationsEndInTime,
     AtMostOneAttemptAlive,
     AuditChainVerifies,
+    BackfillNeverDelaysTheHead,
     ContinueWaitsForItsNode,
     DependenciesAreKept,
     EpochNeverFalls,

@@ -1,4 +1,4 @@
-"""In a queue of policy fifo no job is placed while an earlier one of its tenant waits there that asks for no more of anything."""
+"""In a fifo queue that does not backfill no job is placed while an earlier one of its tenant waits there that asks for no more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class FifoIsKept(Checker):
     def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
         placed = cluster.jobs.get(fact.job_id) if isinstance(fact, JobPlaced) else None
         queue = cluster.queues.get(placed.spec.queue or "default") if placed is not None else None
-        if placed is None or queue is None or queue.policy != "fifo" or self.touched.get(f"queue {queue.name}", 0) > commit.seen:
+        if (
+            placed is None
+            or queue is None
+            or queue.policy != "fifo"
+            or queue.backfill
+            or self.touched.get(f"queue {queue.name}", 0) > commit.seen
+        ):
             return
         for job in cluster.jobs.values():
             if _could_go(job, placed) and self.touched.get(job.job_id, 0) <= commit.seen:

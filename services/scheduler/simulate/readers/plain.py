@@ -1,5 +1,5 @@
 """Any other trace: job_id, submit_s, gpus, duration_s; and where they are there tenant, share, priority, cpus_milli, memory_mib,
-gpu_model.
+gpu_model, time_limit_s.
 
 `gpus` counts devices over all nodes, `share` is the part of each in hundredths, `gpu_model` names GPUs ("A|B": any of these).
 """
@@ -21,4 +21,5 @@ def read(line: dict[str, str]) -> Row:
         cpus_milli=int(line.get("cpus_milli") or 0),
         memory_bytes=int(line.get("memory_mib") or 0) * MIB,
         models=tuple(filter(None, (line.get("gpu_model") or "").split("|"))),
+        time_limit_s=int(line.get("time_limit_s") or 0),
     )

@@ -1,0 +1,116 @@
+"""From when on each node will serve one member of a wish, by when the jobs that are there end at latest, if nothing else begins there.
+
+Pure, and derived: what it answers depends on the cluster and the time alone. Only nodes that changed since it was last asked are looked at
+again, by the very questions of a placement (`place.takes`), of the node without the jobs that will be gone. A job of which nobody can say
+when it ends counts `UNKNOWN`, so that of nodes without a time the one with the fewest such jobs in the way comes first.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from copy import copy
+from itertools import accumulate
+from operator import or_
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common.cluster import Cluster, Job
+from libs.common.model import JobId, JobSpec, attempt_key
+from services.scheduler.placement.capacity import mirror
+from services.scheduler.placement.gang import Neighbours, together
+from services.scheduler.placement.place import Place, host_serves, takes
+from services.scheduler.placement.wish import Wish
+
+SECOND_NS: Final = 1_000_000_000
+# Later than every time that is known. A replica goes on for ever: it counts as many jobs that may end.
+UNKNOWN: Final = 1 << 62
+NEVER: Final = UNKNOWN << 20
+
+
+def latest_end_ns(spec: JobSpec, placed_ns: int) -> int:
+    """Until when an attempt that is placed then has ended at latest: its node ends it at its limit, counted from its start."""
+    if not spec.time_limit_s:
+        return UNKNOWN
+    return placed_ns + (spec.start_s + spec.time_limit_s + spec.grace_s) * SECOND_NS
+
+
+def expected_end_ns(job: Job) -> int:
+    """The end of an attempt on nodes: by its limit, else by its user's estimate."""
+    if job.spec.serve is not None:
+        return NEVER
+    if job.spec.time_limit_s or not job.spec.estimate_s:
+        return latest_end_ns(job.spec, job.placed_ns)
+    return job.placed_ns + job.spec.estimate_s * SECOND_NS
+
+
+class Forecast:
+    """`whens` are the nodes that could serve, and from when on they will (0: now; from UNKNOWN on nobody knows)."""
+
+    def __init__(self, wish: Wish, circle: str) -> None:
+        self.wish: Final = wish
+        self.circle: Final = circle
+        self.whens: Final[dict[int, int]] = {}
+        self._seen: Final[dict[int, int]] = {}
+
+    def bring_up(self, cluster: Cluster, places: Sequence[Place | None], now_ns: int) -> None:
+        for index, place in enumerate(places):
+            changed = place.changed if place is not None else -1
+            if self._seen.get(index) != changed:
+                self._seen[index] = changed
+                self.whens.pop(index, None)
+                when = self._when(cluster, place, now_ns) if place is not None else None
+                if when is not None:
+                    self.whens[index] = when
+
+    def earliest(self, near: Neighbours) -> tuple[int, int]:
+        """From when on the whole wish can be served, and on which nodes, as bits; none where it never can be."""
+        order = sorted(self.whens, key=lambda index: (self.whens[index], index))
+        first = list(accumulate((1 << index for index in order), or_))
+        count = bisect_left(first, True, key=lambda nodes: together(nodes, self.wish, near) != 0)
+        if count == len(first):
+            return UNKNOWN, 0
+        group = together(first[count], self.wish, near)
+        chosen = [index for index in order if group >> index & 1][: self.wish.nodes]
+        return max(self.whens[index] for index in chosen), sum(1 << index for index in chosen)
+
+    def _when(self, cluster: Cluster, place: Place, now_ns: int) -> int | None:
+        """None: not even with nothing on it. An end that has passed is not known any more."""
+        ends: list[tuple[int, str]] = []
+        for key in _attempts(place):
+            end = expected_end_ns(cluster.jobs[JobId(key.rpartition(".")[0])])
+            ends.append((end if end > now_ns else UNKNOWN, key))
+        ends.sort()
+        gone = bisect_left(range(len(ends) + 1), True, key=lambda count: self._serves(cluster, place, ends[:count]))
+        if gone > len(ends):
+            return None
+        known = [end for end, _ in ends[:gone] if end < UNKNOWN]
+        return max(known, default=0) + sum(end for end, _ in ends[len(known) : gone])
+
+    def _serves(self, cluster: Cluster, place: Place, ended: list[tuple[int, str]]) -> bool:
+        later = _without(cluster, place, {key for _, key in ended})
+        if not host_serves(later, self.wish) or not later.admits(self.wish):
+            return False
+        return next(takes(later, self.wish, self.circle, later.needs(self.wish)), None) is not None
+
+
+def _attempts(place: Place) -> list[str]:
+    """All that is on the node, or holds something of it."""
+    here = (attempt_key(job_id, attempt) for job_id, attempt in place.node.members.items())
+    return list(dict.fromkeys((*here, *place.node.held, *(key for view in place.views for key in view.holds))))
+
+
+def _without(cluster: Cluster, place: Place, gone: set[str]) -> Place:
+    """The node as it will be."""
+    later, node = copy(place), place.node
+    members = {job_id: attempt for job_id, attempt in node.members.items() if attempt_key(job_id, attempt) not in gone}
+    later.node = replace(node, members=members, held={key: held for key, held in node.held.items() if key not in gone})
+    later.views = [
+        replace(
+            view,
+            holds={key: share for key, share in view.holds.items() if key not in gone},
+            parts={key: part for key, part in view.parts.items() if key not in gone},
+        )
+        for view in place.views
+    ]
+    mirror(cluster, later)
+    return later

@@ -1,0 +1,132 @@
+"""Whoever is placed behind the first job that waits leaves that one as early a beginning as it had; and in a queue without backfill nobody
+passes it.
+
+Who is first is the line's own word (`services/scheduler/line.py`); from when on it fits is asked here of the cluster without the attempts
+that will have ended, one after the other. Looked at only where the scheduler knew all that stands in the log before its commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common import job_life, subjects
+from libs.common.change import Change, Stamp
+from libs.common.cluster import Cluster, Job
+from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.model import attempt_key
+from services.scheduler.decide import passes_limit, stands_aside
+from services.scheduler.line import heads
+from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.choose import NOTHING, Choice, choose
+from services.scheduler.placement.circles import circle_of
+from services.scheduler.state import State
+from tests.sim.checkers.checker import Checker
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+SECOND_NS: Final = 1_000_000_000
+# A commit may wait for the one before it: the decision is so much older than its time in the log.
+LATE_NS: Final = 2 * SECOND_NS
+# Once all that runs now has ended, whenever that may be; not even then.
+SOME_TIME: Final = 1 << 70
+NEVER: Final = 1 << 71
+
+Held = TypeVar("Held")
+
+
+class BackfillNeverDelaysTheHead(Checker):
+    """`others` is the last sequence of another writer; `first` who is passed by the placement that is folded now, and from when on it fits
+    without that; `passed` counts such placements.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.others = 0
+        self.first: tuple[Job, int] | None = None
+        self.passed = 0
+
+    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+        self.first = None
+        if isinstance(fact, f.JobPlaced) and self.others <= commit.seen and fact.job_id in cluster.jobs:
+            first = self._passed_by(cluster, cluster.jobs[fact.job_id])
+            if first is not None:
+                self.passed += 1
+                self.first = (first, _fits_from(cluster, first, stamp.at_ns, None))
+
+    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+        if stamp.writer != subjects.SCHEDULER_KIND:
+            self.others = stamp.seq
+        if self.first is not None and isinstance(fact, f.JobPlaced):
+            first, before_ns = self.first
+            after_ns = _fits_from(cluster, first, stamp.at_ns, cluster.jobs[fact.job_id])
+            if after_ns > before_ns + LATE_NS:
+                self.fail(f"{fact.job_id} passes {first.job_id} and lets it begin at {_s(after_ns)} instead of {_s(before_ns)}")
+
+    def _passed_by(self, cluster: Cluster, placed: Job) -> Job | None:
+        """The first job that waits for devices; None when that is the placed one."""
+        state = State(cluster)
+        found: Job | None = None
+        for _, job_id, shape in heads(state):
+            job = cluster.jobs[job_id]
+            if job is placed:
+                return found
+            choice = _choice(cluster, job, set())
+            if stands_aside(state, shape, job) or (choice is not NOTHING and passes_limit(state, shape, choice)):
+                continue
+            queue = cluster.queues.get(job.spec.queue or "default")
+            if queue is not None and not queue.backfill:
+                self.fail(f"{placed.job_id} passes {job_id}, which nobody may pass in queue {queue.name}")
+            found = found or job
+        return None
+
+
+def _fits_from(cluster: Cluster, first: Job, now_ns: int, stranger: Job | None) -> int:
+    """`stranger` was just placed: nothing but its time limit says when it ends."""
+    running = [job for job in cluster.jobs.values() if job.state in job_life.ON_NODES and job.spec.serve is None]
+    ends = {job.job_id: _end_ns(job, now_ns, by_estimate=job is not stranger) for job in running}
+    for at_ns in sorted({0, *ends.values()}):
+        ended = [job for job in running if ends[job.job_id] <= at_ns and (at_ns < SOME_TIME or job is not stranger)]
+        if _choice(cluster, first, {attempt_key(job.job_id, job.attempt) for job in ended}) is not NOTHING:
+            return at_ns
+    return NEVER
+
+
+def _end_ns(job: Job, now_ns: int, by_estimate: bool) -> int:
+    spec = job.spec
+    limit_s = spec.start_s + spec.time_limit_s + spec.grace_s if spec.time_limit_s else 0
+    end_ns = job.placed_ns + (limit_s or (spec.estimate_s if by_estimate else 0)) * SECOND_NS
+    return end_ns if end_ns > now_ns else SOME_TIME
+
+
+def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
+    """What could be chosen for the job with these attempts gone."""
+    left = replace(
+        cluster,
+        gpus={
+            uuid: replace(view, holds=_without(view.holds, gone), parts=_without(view.parts, gone)) for uuid, view in cluster.gpus.items()
+        },
+        nodes={
+            node_id: replace(
+                node,
+                held=_without(node.held, gone),
+                members={job_id: attempt for job_id, attempt in node.members.items() if attempt_key(job_id, attempt) not in gone},
+            )
+            for node_id, node in cluster.nodes.items()
+        },
+    )
+    capacity = Capacity()
+    for node_id in left.nodes:
+        capacity.refresh(left, node_id)
+    return choose(capacity, job.spec, circle_of(cluster, job.tenant))
+
+
+def _without(held: dict[str, Held], gone: set[str]) -> dict[str, Held]:
+    return {key: value for key, value in held.items() if key not in gone}
+
+
+def _s(at_ns: int) -> str:
+    return "a time that nobody knows" if at_ns >= SOME_TIME else f"{at_ns / SECOND_NS:.1f} s"

@@ -1,0 +1,172 @@
+"""Who may pass the first job that does not fit: what ends in time, and what keeps off the nodes that are promised to it."""
+
+from typing import Any
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact
+from libs.common.model import JobId, NodeId, Serve, TenantId
+from services.scheduler.backfill import promise_to
+from services.scheduler.decide import decide
+from services.scheduler.placement.forecast import NEVER, UNKNOWN
+from services.scheduler.state import FORECASTS_MAX, State
+from tests.given import SECOND_NS, given, member, placed, registered, tell, waiting
+
+# An attempt with a limit of 80 s has ended 100 s after its placement, and not later.
+LASTS_100: dict[str, Any] = {"time_limit_s": 80, "start_s": 10, "grace_s": 10}
+BIG = waiting("big", gpus=4)
+
+
+def lasting(seconds: int) -> dict[str, Any]:
+    return LASTS_100 | {"time_limit_s": seconds - 20}
+
+
+def begin(state: State, now_s: float = 1) -> list[tuple[str, str]]:
+    """The jobs that are placed now, and where their first members are."""
+    found = []
+    while facts := decide(state, int(now_s * SECOND_NS)):
+        state.apply_own(facts, int(now_s * SECOND_NS))
+        found += [(str(fact.job_id), str(fact.members[0].node_id)) for fact in facts if isinstance(fact, f.JobPlaced)]
+    return found
+
+
+def running(job: str, node: str, *gpus: int, **fields: Any) -> list[AnyFact]:
+    return [*waiting(job, gpus=len(gpus), **fields), placed(job, member(node, *gpus))]
+
+
+def when_and_where(state: State, job: str) -> tuple[float, list[str]]:
+    state.pass_time(state.wall_ns)
+    promise = promise_to(state, state.cluster.jobs[JobId(job)])
+    nodes = [node_id for index, node_id in enumerate(state.capacity.nodes) if promise.nodes >> index & 1]
+    return (promise.when_ns / SECOND_NS if promise.when_ns < UNKNOWN else UNKNOWN), nodes
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [(99, [("j", "a")]), (100, [])])
+def test_who_has_ended_before_the_first_job_can_begin_passes_it(seconds: int, passes: list[tuple[str, str]]) -> None:
+    state = given(registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG, waiting("j", **lasting(seconds)))
+    assert begin(state, now_s=1) == passes
+
+
+def test_who_has_no_limit_keeps_off_the_promised_nodes() -> None:
+    busy = running("i", "a", 0, 1, **LASTS_100)
+    assert begin(given(registered("a"), busy, BIG, waiting("j"), waiting("k", estimate_s=1))) == []
+    beside = given(registered("a"), registered("b", 2), busy, BIG, waiting("j"), waiting("k"))
+    assert begin(beside) == [("j", "b"), ("k", "b")]
+
+
+def test_behind_a_long_job_of_the_same_shape_a_short_one_still_passes() -> None:
+    state = given(registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG, waiting("j", **lasting(9_000)), waiting("k", **lasting(50)))
+    assert begin(state) == [("k", "a")]
+
+
+def test_a_limit_that_is_lowered_lets_a_waiting_job_pass() -> None:
+    state = given(registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG, waiting("j", **lasting(9_000)))
+    assert begin(state) == []
+    state._look_at(tell(state.cluster, f.JobUpdated(job_id=JobId("j"), time_limit_s=5)))
+    assert begin(state) == [("j", "a")]
+
+
+def test_the_first_job_is_promised_where_it_fits_first() -> None:
+    busy = [*running("i", "a", 0, **lasting(300)), *running("k", "b", 0, 1, **lasting(200)), *running("l", "b", 2, **lasting(100))]
+    state = given(registered("a"), registered("b"), busy, BIG, waiting("two", gpus=2), waiting("gang", gpus=4, nodes=2))
+    assert when_and_where(state, "big") == (200, ["b"])
+    assert when_and_where(state, "two") == (0, ["a"])
+    assert when_and_where(state, "gang") == (300, ["a", "b"])
+
+
+def test_an_estimate_says_when_a_running_job_ends_until_it_has_passed() -> None:
+    state = given(registered("a"), registered("b"), running("i", "a", 0, estimate_s=50), running("k", "b", 0, **lasting(200)), BIG)
+    assert when_and_where(state, "big") == (50, ["a"])
+    state.pass_time(50 * SECOND_NS)
+    assert when_and_where(state, "big") == (200, ["b"])
+
+
+def test_an_estimate_that_passes_on_a_lost_node_changes_nothing() -> None:
+    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1)
+    state = given(registered("a"), running("i", "a", 0, estimate_s=50, on_control_loss="continue"), lost, waiting("j"))
+    state.pass_time(50 * SECOND_NS)
+    assert when_and_where(state, "j") == (UNKNOWN, [])
+
+
+def test_where_nobody_can_say_when_the_nodes_with_the_fewest_jobs_in_the_way_are_promised() -> None:
+    busy = [*running("i", "a", 0), *running("k", "a", 1), *running("l", "b", 0), *running("m", "b", 1, **lasting(100))]
+    state = given(registered("a"), registered("b"), busy, BIG, waiting("short", **lasting(50)), waiting("long"))
+    assert when_and_where(state, "big") == (UNKNOWN, ["b"])
+    assert begin(state) == [("short", "a"), ("long", "a")]
+
+
+def test_a_replica_is_not_waited_for_where_a_job_may_end() -> None:
+    replica = running("r", "a", 0, serve=Serve("m", 1))
+    state = given(registered("a"), registered("b"), replica, running("i", "b", 0), running("k", "b", 1), BIG)
+    assert when_and_where(state, "big") == (UNKNOWN, ["b"])
+    alone = given(registered("a"), replica, BIG)
+    assert when_and_where(alone, "big") == (UNKNOWN, ["a"])
+    assert promise_to(alone, alone.cluster.jobs[JobId("big")]).when_ns == NEVER
+
+
+def test_a_gang_is_promised_nodes_that_may_be_together() -> None:
+    racks = [registered("a", rack="r"), registered("b", rack="s"), registered("c", rack="s")]
+    busy = [*running("i", "b", 0, **lasting(100)), *running("k", "c", 0, **lasting(300))]
+    state = given(*racks, busy, waiting("gang", gpus=4, nodes=2, rack="required"), waiting("loose", gpus=4, nodes=2))
+    assert when_and_where(state, "gang") == (300, ["b", "c"])
+    assert when_and_where(state, "loose") == (100, ["a", "b"])
+
+
+def test_what_keeps_away_from_the_first_job_is_waited_for_too() -> None:
+    state = given(registered("a"), running("i", "a", 0, **(LASTS_100 | {"labels": {"app": "x"}})), waiting("j", anti_affinity={"app": "x"}))
+    assert when_and_where(state, "j") == (100, ["a"])
+
+
+def test_what_no_node_will_ever_serve_is_promised_nothing() -> None:
+    assert when_and_where(given(registered("a"), waiting("huge", gpus=9)), "huge") == (UNKNOWN, [])
+
+
+def test_who_passes_leaves_the_first_job_what_their_tenant_may_hold() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=500)
+    busy = running("i", "a", 0, 1, **LASTS_100)
+    history = [registered("a"), registered("b"), *running("l", "b", 0), limit, *busy, *waiting("big", gpus=4, tenant="t")]
+    assert begin(given(history, waiting("j", gpus=2, tenant="t"), waiting("k", tenant="t"))) == [("k", "b")]
+    assert begin(given(history, waiting("j", gpus=2, tenant="u"))) == [("j", "b")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "backfill", "passes"), [("fifo", None, False), ("fifo", True, True), ("las", None, True), ("las", False, False)]
+)
+def test_a_queue_says_whether_its_first_job_may_be_passed(policy: str, backfill: bool | None, passes: bool) -> None:
+    queue = f.QueueSet(queue="default", policy=policy, backfill=backfill)
+    state = given(registered("a"), queue, running("i", "a", 0, 1, **LASTS_100), BIG, waiting("j", **lasting(50)))
+    assert begin(state) == ([("j", "a")] if passes else [])
+
+
+def test_another_job_that_may_not_be_passed_ends_the_search() -> None:
+    night = f.QueueSet(queue="night", policy="fifo")
+    busy = [*running("i", "a", 0, 1, **LASTS_100), *running("k", "b", 0, 1, 2, queue="night")]
+    history = [registered("a"), registered("b"), night, *busy, *BIG]
+    assert begin(given(history, waiting("n", queue="night", gpus=2), waiting("o", queue="night"))) == []
+    assert begin(given(history, waiting("n", queue="night"), waiting("o", queue="night"))) == [("n", "b")]
+
+
+def test_a_promise_is_kept_when_its_time_has_come() -> None:
+    state = given(registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG, waiting("j", **lasting(60)))
+    assert begin(state) == [("j", "a")]
+    for job in ("i", "j"):
+        for fact in (f.JobStarted, f.JobReleased):
+            ended = fact(job_id=JobId(job), attempt=1, node_id=state.capacity.nodes[0])
+            if fact is f.JobReleased:
+                state._look_at(tell(state.cluster, f.JobFinished(job_id=JobId(job), attempt=1, node_id=ended.node_id, exit_code=0)))
+            state._look_at(tell(state.cluster, ended))
+    assert ("big", "a") in begin(state, now_s=100)
+
+
+def test_forecasts_that_nobody_asks_for_are_forgotten() -> None:
+    state = given(registered("a", 64), waiting("j"))
+    for gpus in range(1, FORECASTS_MAX + 5):
+        when_and_where(given_more(state, gpus), f"j{gpus}")
+    assert len(state.forecasts) == FORECASTS_MAX
+
+
+def given_more(state: State, gpus: int) -> State:
+    for fact in waiting(f"j{gpus}", gpus=gpus):
+        state._look_at(tell(state.cluster, fact))
+    return state
