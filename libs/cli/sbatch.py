@@ -185,7 +185,8 @@ def _restart(script: Script) -> dict[str, Any]:
 
 def _order(script: Script) -> dict[str, Any]:
     """When it may begin."""
-    waits = script.value("dependency", values.dependencies, [])
+    nothing: list[str] = []
+    waits = script.value("dependency", values.dependencies, nothing)
     after = [wait for wait in waits if wait != SINGLETON]
     found: dict[str, Any] = {"after": after, "singleton": SINGLETON in waits, "hold": "hold" in script.said}
     return {field: value for field, value in found.items() if value}
