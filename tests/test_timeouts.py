@@ -44,7 +44,7 @@ STAY: Final[dict[str, str]] = {
         supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S supervisors.STATUS_TIMEOUT_S
         supervisors.STOP_TIMEOUT_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a pause before something is tried or looked at again; nobody waits for its end": """
-        api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S limited.TURN_S access.DRAIN_S admission.GONE_S
+        api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S access.DRAIN_S admission.GONE_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S audit.service.RETRY_S call.LAST_WORDS_S
         cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S common.service.TICK_S disk_watch.EVERY_S dispatch.STARTING_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S limited.RETRY_S limited.SILENT_NS

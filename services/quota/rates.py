@@ -37,7 +37,7 @@ class Rates:
     def reserve(self, tenant: Tenant, ask: SliceAsk, now_ns: int) -> Slice:
         """A slice that covers the ask, or none."""
         self._turn(now_ns)
-        left_ms = max(1, ((self.window + 1) * WINDOW_NS - now_ns) // 1_000_000)
+        left_ms = ((self.window + 1) * WINDOW_NS - now_ns) // 1_000_000
         limits = tenant.requests_per_minute, tenant.tokens_per_minute
         if self.window <= self.closed:
             return Slice(self.window, left_ms, False, 0, 0, *limits, starting=True)

@@ -1,6 +1,12 @@
-"""A gateway's meter asks quota again only for a minute that ended while quota answered. Twin over real gateways: test_rate_limits.py."""
+"""No request is refused while its minute has room: whatever the bus delays, at the turn of a minute too. And no minute is spent twice.
+
+In virtual time, over quota's own ledger. Twin over real gateways: tests/integration/test_rate_limits.py.
+"""
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
 
 import pytest
 
@@ -10,43 +16,134 @@ from libs.common.clock import SystemClock
 from libs.common.cluster import Cluster, Tenant
 from libs.common.model import TenantId
 from libs.common.rate_messages import Slice
-from services.api_gateway.openai.errors import RateLimited
-from services.api_gateway.openai.limited import ASKS_MAX, Limited
+from services.api_gateway.openai.errors import ApiError, RateLimited
+from services.api_gateway.openai.limited import Limited
 from services.api_gateway.roles import Principal
+from services.quota.rates import WINDOW_NS, Rates
+from tests.sim.clock import EPOCH_NS, SimClock
+from tests.sim.loop import VirtualLoop, run
 
-ANSWER_S = 0.01
 ADA = Principal("k", "physics", "ada", "member")
+T = TenantId("physics")
+# Virtual seconds from the start of a run to two turns of minutes.
+FIRST_TURN_S = (WINDOW_NS - EPOCH_NS % WINDOW_NS) / 1e9
+TURN_S = FIRST_TURN_S + WINDOW_NS / 1e9
+CLIENTS = 32
 
 
-def slice_of(window: int, left_ms: int, given: bool = True) -> Slice:
-    return Slice(window, left_ms, given, 0, 500 if given else 0, 0, 1_000)
+class World:
+    """Quota, and gateways whose questions take `delay()` seconds each way. `spent` is what was used, by the minute when it was."""
+
+    def __init__(self, loop: VirtualLoop, tenant: Tenant, delay: Callable[[], float], drift: Random | None = None) -> None:
+        self.loop, self.delay = loop, delay
+        rates = [drift.uniform(0.999, 1.001) if drift is not None else 1.0 for _ in range(2)]
+        self.cluster, self.bus, self.wall = Cluster(), MemoryBus(), SimClock(loop)
+        self.cluster.tenants[T] = tenant
+        self.ledger = Rates(0)
+        self.answers: list[Slice] = []
+        self.spent: Counter[int] = Counter()
+        self.gateways = [Limited(lambda: self.cluster, self, SimClock(loop, rate=rate), 5.0) for rate in rates]  # type: ignore[arg-type]
+
+    async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
+        await asyncio.sleep(self.delay())
+        answer = self.ledger.reserve(self.cluster.tenants[T], rate_messages.decode_ask(data), self.wall.wall_ns())
+        self.answers.append(answer)
+        await asyncio.sleep(self.delay())
+        return rate_messages.encode(answer)
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        assert subject == subjects.ask_quota("return")
+        await asyncio.sleep(self.delay())
+        self.ledger.take_back(rate_messages.decode_return(data), self.wall.wall_ns())
+
+    async def use(self, gateway: Limited, tokens: int, takes_s: float = 0.0, used: int | None = None) -> None:
+        """One request."""
+        grant = await gateway.reserve(ADA, "m", tokens)
+        self.spent[self.wall.wall_ns() // WINDOW_NS] += tokens if used is None else used
+        await asyncio.sleep(takes_s)
+        gateway.settle(grant, used)
 
 
-async def reserved(*slices: Slice) -> tuple[int, int]:
-    """The minute that 50 tokens were taken from, and how many slices were not asked for."""
-    left = list(slices)
+def in_virtual_time(test: Callable[[VirtualLoop], Awaitable[None]]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        await test(loop)
+
+    run(main())
+
+
+async def storm(world: World, chance: Random, tokens_max: int, until_s: float) -> list[ApiError]:
+    """Many clients at both gateways; the refusals."""
+    refusals: list[ApiError] = []
+
+    async def client(gateway: Limited) -> None:
+        while world.loop.now < until_s:
+            tokens = chance.randrange(1, tokens_max)
+            try:
+                await world.use(gateway, tokens, chance.random() * 0.02, chance.randrange(tokens))
+            except ApiError as error:
+                refusals.append(error)
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(chance.random() * 0.01)
+
+    await asyncio.gather(*(client(world.gateways[number % 2]) for number in range(CLIENTS)))
+    return refusals
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_there_is_room_nobody_is_refused_at_the_turn_of_a_minute_either(seed: int) -> None:
+    async def test(loop: VirtualLoop) -> None:
+        chance = Random(seed)
+        slow_s = chance.choice((0.001, 0.01, 0.1))
+        world = World(loop, Tenant(T, tokens_per_minute=50_000_000), lambda: chance.random() ** 4 * slow_s, drift=chance)
+        await asyncio.sleep(FIRST_TURN_S + 1.0)
+        await asyncio.gather(*(world.use(gateway, 1) for gateway in world.gateways))
+        await asyncio.sleep(TURN_S - loop.now - 0.5)
+        assert await storm(world, chance, 4_000, TURN_S + 0.5) == []
+        assert len(world.spent) == 2
+
+    in_virtual_time(test)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_minute_is_spent_twice_however_late_quota_answers(seed: int) -> None:
+    async def test(loop: VirtualLoop) -> None:
+        chance = Random(seed)
+        world = World(loop, Tenant(T, tokens_per_minute=20_000), lambda: chance.random() * 0.05)
+        await asyncio.sleep(TURN_S - 1.0)
+        assert all(isinstance(refusal, RateLimited) for refusal in await storm(world, chance, 400, TURN_S + 1.0))
+        assert len(world.spent) == 2 and all(0.8 * 20_000 < spent <= 20_000 for spent in world.spent.values())
+
+    in_virtual_time(test)
+
+
+def test_who_asks_for_what_is_missing_is_not_robbed_of_what_was_here() -> None:
+    async def test(loop: VirtualLoop) -> None:
+        world = World(loop, Tenant(T, tokens_per_minute=320), lambda: 0.01)
+        gateway = world.gateways[0]
+        await world.use(gateway, 80, used=40)
+
+        async def small(after_s: float) -> None:
+            await asyncio.sleep(after_s)
+            await world.use(gateway, 5)
+
+        await asyncio.gather(world.use(gateway, 50), *(small(number / 1_000) for number in range(1, 40)))
+        assert [answer.tokens for answer in world.answers[:2]] == [80, 10], "40 of 80 were not used"
+
+    in_virtual_time(test)
+
+
+async def test_a_gateway_that_hears_of_no_lasting_minute_says_that_nobody_can_count() -> None:
+    """As if each answer took longer than what is left: asked twice, and not for ever."""
+    cluster, bus, asked = Cluster(), MemoryBus(), []
 
     async def answer(subject: str, data: bytes) -> bytes:
-        await asyncio.sleep(ANSWER_S)
-        return rate_messages.encode(left.pop(0))
+        asked.append(data)
+        return rate_messages.encode(Slice(1, 0, True, 0, 500, 0, 1_000))
 
-    bus, cluster = MemoryBus(), Cluster()
     await bus.subscribe(subjects.ask_quota("reserve"), answer)
-    cluster.tenants[TenantId("physics")] = Tenant(TenantId("physics"), tokens_per_minute=1_000)
-    try:
-        return (await Limited(lambda: cluster, bus, SystemClock(), 5.0).reserve(ADA, "m", 50)).window, len(left)
-    except RateLimited:
-        return -1, len(left)
-
-
-async def test_a_slice_of_a_minute_that_ended_on_the_way_is_asked_for_again() -> None:
-    assert await reserved(slice_of(1, left_ms=1), slice_of(2, left_ms=60_000)) == (2, 0)
-
-
-async def test_but_never_for_ever() -> None:
-    assert await reserved(*(slice_of(1, left_ms=1) for _ in range(ASKS_MAX + 1))) == (-1, 1)
-
-
-@pytest.mark.parametrize(("given", "window"), [(True, 1), (False, -1)])
-async def test_quota_s_word_on_the_present_minute_is_asked_for_once(given: bool, window: int) -> None:
-    assert await reserved(slice_of(1, 60_000, given), slice_of(1, 60_000)) == (window, 1)
+    cluster.tenants[T] = Tenant(T, tokens_per_minute=1_000)
+    with pytest.raises(ApiError) as refused:
+        await Limited(lambda: cluster, bus, SystemClock(), 5.0).reserve(ADA, "m", 50)
+    assert (refused.value.status, refused.value.code, len(asked)) == (503, "limits_unavailable", 2)

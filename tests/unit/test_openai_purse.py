@@ -33,6 +33,29 @@ def test_only_what_is_missing_is_asked_for() -> None:
     assert filled().ask(Need(1, 130), 2 * SECOND) == SliceAsk(T, 0, 30)
 
 
+def test_what_is_asked_for_is_added_to_what_was_set_aside_and_a_failed_question_takes_nothing() -> None:
+    purse = filled()
+    purse.ask(Need(1, 130), 2 * SECOND)
+    assert not purse.take(Need(0, 1), 2 * SECOND)
+    purse.put_back()
+    assert (purse.requests, purse.tokens) == (10, 100)
+
+
+def test_each_answer_of_a_minute_may_tell_better_how_long_it_lasts() -> None:
+    purse = filled()
+    purse.put(Slice(7, 1_200, True, 0, 1, 50, 1_600), Need(1, 1), 5 * SECOND)
+    assert purse.until_ns == 6_200_000_000
+    purse.put(Slice(7, 0, True, 0, 1, 50, 1_600), Need(1, 1), 6 * SECOND)
+    assert purse.until_ns == 6_200_000_000
+
+
+def test_a_refusal_is_not_held_against_the_next_minute() -> None:
+    purse = filled()
+    purse.put(Slice(7, 10, False, 0, 0, 50, 1_600, 3, 20), Need(1, 200), 6 * SECOND)
+    assert purse.refused(Need(1, 200), 6 * SECOND + 9_000_000)
+    assert not purse.refused(Need(1, 200), 6 * SECOND + 10_000_000)
+
+
 def test_another_minute_s_slice_does_not_add_to_the_old_one_s() -> None:
     purse = filled()
     purse.put(Slice(8, 60_000, True, 1, 30, 50, 1_600), Need(1, 1), 6 * SECOND)

@@ -23,9 +23,6 @@ from services.api_gateway.roles import Principal
 # After an ask without an answer the next requests are refused without another, for so long.
 SILENT_NS: Final = 1_000_000_000
 RETRY_S: Final = 1
-# What quota gives at a minute's very end may be worth nothing when it is here: the next is asked for when that minute is surely over.
-ASKS_MAX: Final = 3
-TURN_S: Final = 0.005
 
 
 class Account:
@@ -65,30 +62,43 @@ class Limited:
         return Grant(principal.tenant, model, need.tokens, purse.headers(self.clock.boot_ns()), purse.window)
 
     async def _take_more(self, account: Account, need: Need) -> None:
-        """Under the lock: another may have filled the purse meanwhile. Raises RateLimited, ApiError 503."""
+        """Under the lock: another may have filled the purse meanwhile. Raises RateLimited, ApiError 503.
+
+        What quota gives covers the need, unless a minute ended on the way: then the next one is asked.
+        """
         now_ns, purse = self.clock.boot_ns(), account.purse
         if purse.take(need, now_ns):
             return
-        for _ in range(0 if purse.refused(need, now_ns) else ASKS_MAX):
-            await self._ask(account, need)
-            if purse.take(need, self.clock.boot_ns()):
+        if purse.refused(need, now_ns):
+            raise self._refusal(purse, need)
+        if await self._ask(account, need):
+            return
+        if purse.last.given:
+            await self._turn(purse)
+            if await self._ask(account, need):
                 return
-            if not purse.last.given:
-                break
-            await asyncio.sleep(TURN_S)
-        raise self._refusal(purse, need)
+        raise _silent() if purse.last.given else self._refusal(purse, need)
 
-    async def _ask(self, account: Account, need: Need) -> None:
-        asked_ns = self.clock.boot_ns()
+    async def _turn(self, purse: Purse) -> None:
+        """Until the minute that quota spoke of last is over at quota too, if it is here: from its answer on it lasts that long at most."""
+        if self.clock.boot_ns() >= purse.until_ns:
+            await asyncio.sleep((purse.last.left_ms + 1) / 1_000)
+
+    async def _ask(self, account: Account, need: Need) -> bool:
+        """Ask quota for what is missing; whether the need was met."""
+        purse, asked_ns = account.purse, self.clock.boot_ns()
         if asked_ns < account.silent_until_ns:
             raise _silent()
-        question = rate_messages.encode(account.purse.ask(need, asked_ns))
+        question = rate_messages.encode(purse.ask(need, asked_ns))
         try:
             answer = await self.bus.request(subjects.ask_quota("reserve"), question, self.answer_s)
         except Unavailable as error:
             account.silent_until_ns = self.clock.boot_ns() + SILENT_NS
             raise _silent() from error
-        account.purse.put(rate_messages.decode_slice(answer), need, asked_ns)
+        finally:
+            purse.put_back()
+        purse.put(rate_messages.decode_slice(answer), need, asked_ns)
+        return purse.take(need, self.clock.boot_ns())
 
     def _refusal(self, purse: Purse, need: Need) -> ApiError:
         last, now_ns = purse.last, self.clock.boot_ns()

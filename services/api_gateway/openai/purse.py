@@ -22,8 +22,13 @@ class Need(NamedTuple):
     tokens: int
 
 
+NOTHING: Final = Need(0, 0)
+
+
 class Purse:
-    """`window` is the minute that the contents are of; they are worth nothing from `until_ns` on. `last` is quota's last word."""
+    """`window` is the minute that the contents are of; they are worth nothing from `until_ns` on. `last` is quota's last word, and what is
+    `aside` belongs to the request that quota is being asked for.
+    """
 
     def __init__(self, tenant: TenantId) -> None:
         self.tenant = tenant
@@ -31,6 +36,7 @@ class Purse:
         self.until_ns = 0
         self.requests = 0
         self.tokens = 0
+        self.aside = NOTHING
         self.last = Slice(-1, 0, False)
         self.refused_tokens = 0
         self.refused_until_ns = 0
@@ -44,19 +50,31 @@ class Purse:
         return True
 
     def refused(self, need: Need, now_ns: int) -> bool:
-        """Whether asking for as much would be in vain: quota has just said no to no more than that."""
-        return now_ns < self.refused_until_ns and need.tokens >= self.refused_tokens
+        """Whether asking for as much would be in vain: quota has just said no to no more than that, in this minute."""
+        return now_ns < min(self.refused_until_ns, self.until_ns) and need.tokens >= self.refused_tokens
 
     def ask(self, need: Need, now_ns: int) -> SliceAsk:
-        """What is missing."""
-        held = (self.requests, self.tokens) if now_ns < self.until_ns else (0, 0)
-        return SliceAsk(self.tenant, max(0, need.requests - held[0]), max(0, need.tokens - held[1]))
+        """What is missing. What is here of the need is set aside meanwhile: nobody else may take it before the rest comes."""
+        if now_ns < self.until_ns:
+            self.aside = Need(min(self.requests, need.requests), min(self.tokens, need.tokens))
+            self.requests -= self.aside.requests
+            self.tokens -= self.aside.tokens
+        return SliceAsk(self.tenant, need.requests - self.aside.requests, need.tokens - self.aside.tokens)
+
+    def put_back(self) -> None:
+        """What was set aside; quota has answered, or never will."""
+        self.requests += self.aside.requests
+        self.tokens += self.aside.tokens
+        self.aside = NOTHING
 
     def put(self, given: Slice, need: Need, asked_ns: int) -> None:
-        """Quota's answer to what was asked at `asked_ns`. It is counted from then, so it is over here no later than there."""
+        """Quota's answer to what was asked at `asked_ns`. It is counted from then, so it is over here no later than there; each answer
+        of a minute may tell better how long it lasts.
+        """
         if given.window > self.window:
-            self.window, self.requests, self.tokens = given.window, 0, 0
-            self.until_ns = asked_ns + given.left_ms * 1_000_000
+            self.window, self.requests, self.tokens, self.until_ns = given.window, 0, 0, 0
+        if given.window == self.window:
+            self.until_ns = max(self.until_ns, asked_ns + given.left_ms * 1_000_000)
         self.last = given
         if given.given and given.window == self.window:
             self.requests += given.requests
