@@ -28,7 +28,20 @@ LARGEST_SHOWN: Final = 10
 PURE: Final = (
     *(
         f"libs/common/{stem}.py"
-        for stem in ("model", "fact", "facts", "cluster", "fold", "ledger", "change", "access_entry", "snapshot", "tenant", "new_nodes")
+        for stem in (
+            "model",
+            "fact",
+            "facts",
+            "cluster",
+            "fold",
+            "ledger",
+            "change",
+            "access_entry",
+            "snapshot",
+            "tenant",
+            "new_nodes",
+            "preemption",
+        )
     ),
     "libs/common/*_facts.py",
     "libs/common/*_fold.py",
@@ -70,6 +83,7 @@ PURE: Final = (
         "services/scheduler/blockers.py",
         "services/scheduler/placement/**/*.py",
         "services/scheduler/policies/*.py",
+        "services/scheduler/preemption/*.py",
         "services/quota/rates.py",
         "services/api_gateway/openai/purse.py",
     ),

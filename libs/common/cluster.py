@@ -13,8 +13,9 @@ from libs.common import job_life, node_life
 from libs.common.arrivals import Arrivals
 from libs.common.identity import Key as Key
 from libs.common.identity import Secret as Secret
-from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, ModelSpec, NodeId, TenantId, Timing, attempt_key
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, TenantId, Timing, attempt_key
 from libs.common.ordering import JobQueue, Ordering
+from libs.common.preemption import Preemption
 from libs.common.tenant import Tenant as Tenant
 
 # Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
@@ -85,6 +86,7 @@ class Job(msgspec.Struct):
     charged: int = 0  # the last attempt that quota charged
     members: dict[NodeId, MemberView] = {}
     order: Ordering = msgspec.field(default_factory=Ordering)
+    preemption: Preemption = msgspec.field(default_factory=Preemption)
 
     @property
     def ref(self) -> AttemptRef:
@@ -150,7 +152,8 @@ class Node(msgspec.Struct):
     another state directory replaced, in order, until they are declared lost: what they started may be alive, unknown to the agent.
     Up to `severed` the same is true of what ignores the lease, until it is declared dead. Up to `gone` the agent of the same directory has
     begun again since: a placement there that comes later in the log never reached it.
-    `held` is what is promised of the host, by attempt key: (thousandths of a CPU, bytes).
+    `held` is what is promised of the host, by attempt key: (thousandths of a CPU, bytes). `reserved` is kept for jobs that are not placed
+    yet (`preemption_fold.py`).
     """
 
     node_id: NodeId
@@ -182,6 +185,7 @@ class Node(msgspec.Struct):
     spine: str = ""
     sockets: tuple[int, ...] = ()
     held: dict[str, tuple[int, int]] = {}
+    reserved: dict[JobId, Member] = {}
 
     @property
     def usable(self) -> bool:

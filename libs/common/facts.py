@@ -36,6 +36,9 @@ from libs.common.model_facts import ReplicaUnready as ReplicaUnready
 from libs.common.order_facts import JobUpdated as JobUpdated
 from libs.common.order_facts import QueueSet as QueueSet
 from libs.common.order_facts import RequeueRequested as RequeueRequested
+from libs.common.preemption_facts import DevicesReserved as DevicesReserved
+from libs.common.preemption_facts import JobCheckpointed as JobCheckpointed
+from libs.common.preemption_facts import JobPreempted as JobPreempted
 from libs.common.secret_facts import SecretRemoved as SecretRemoved
 from libs.common.secret_facts import SecretSet as SecretSet
 
@@ -280,9 +283,10 @@ GatewayFact = (
     | AllocationExtended
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
-JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobRequeued | JobClosed | AllocationWarned
+JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobPreempted | DevicesReserved | JobRequeued | JobClosed | AllocationWarned
 SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
-NodeFact = NodeRegistered | JobStarted | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready | GpuFaulted | GpuRecovered
+NodeJobFact = JobStarted | JobCheckpointed | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
+NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 

@@ -7,7 +7,18 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 
 from typing import Final
 
-from libs.common import allocation_fold, job_fold, key_fold, membership_fold, model_fold, node_fold, order_fold, secret_fold, subjects
+from libs.common import (
+    allocation_fold,
+    job_fold,
+    key_fold,
+    membership_fold,
+    model_fold,
+    node_fold,
+    order_fold,
+    preemption_fold,
+    secret_fold,
+    subjects,
+)
 from libs.common import facts as f
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
@@ -157,6 +168,8 @@ _FOLDS: Final = {
     f.JobQueued: job_fold.queued,
     f.JobPlaced: job_fold.placed,
     f.JobStopOrdered: job_fold.stop_ordered,
+    f.JobPreempted: job_fold.preempted,
+    f.DevicesReserved: preemption_fold.reserved,
     f.JobRequeued: job_fold.requeued,
     f.JobClosed: job_fold.closed,
     f.AllocationWarned: allocation_fold.warned,
@@ -166,6 +179,7 @@ _FOLDS: Final = {
     f.NodeRemoved: membership_fold.removed,
     f.NodeRegistered: node_fold.registered,
     f.JobStarted: job_fold.started,
+    f.JobCheckpointed: preemption_fold.checkpointed,
     f.JobFinished: job_fold.finished,
     f.JobRefused: job_fold.refused,
     f.JobReleased: job_fold.released,

@@ -6,7 +6,7 @@ members, so that the order in which two nodes speak does not matter.
 
 from collections.abc import Collection
 
-from libs.common import arrivals, job_life, ledger, model_fold, order_fold
+from libs.common import arrivals, job_life, ledger, model_fold, order_fold, preemption_fold
 from libs.common import facts as f
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, known_to_agent, tenant_of
@@ -72,6 +72,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     cluster.placed_last = fact.members[-1].node_id
     job.members = {m.node_id: MemberView(m.node_id, m.incarnation, m.rank, m.gpus, m.incarnation) for m in fact.members}
     tenant_of(cluster, job.tenant).waiting -= 1
+    kept = preemption_fold.free(cluster, job) if job.preemption.reserved else ()
     for member in job.members.values():
         ledger.hold(cluster, job, member)
         cluster.nodes[member.node_id].members[job.job_id] = job.attempt
@@ -79,7 +80,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         if member.incarnation <= cluster.nodes[node_id].gone:
             lose_member(cluster, job, member)
         lose_if_gone(cluster, job, node_id)
-    return Change((fact.job_id,), homes(cluster, job.members.values()))
+    return Change((fact.job_id,), (*homes(cluster, job.members.values()), *kept))
 
 
 def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
@@ -90,14 +91,26 @@ def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:
-    """The first reason stays; of several stops the shortest grace counts, as on the node."""
+    job = _current(cluster, fact.job_id, fact.attempt)
+    return _stop(job, fact.reason, fact.signal, fact.grace_ms) if job is not None else NOTHING
+
+
+def preempted(cluster: Cluster, fact: f.JobPreempted, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
     if job is None or job.state not in job_life.ON_NODES:
         return NOTHING
-    if not job.stop_reason or fact.grace_ms < job.stop_grace_ms:
-        job.stop_signal, job.stop_grace_ms = fact.signal, fact.grace_ms
-    job.stop_reason = job.stop_reason or fact.reason
-    return Change((fact.job_id,))
+    job.preemption.times, job.preemption.by = job.preemption.times + 1, fact.by
+    return _stop(job, job_life.PREEMPTED, fact.signal, fact.grace_ms)
+
+
+def _stop(job: Job, reason: str, signal: int, grace_ms: int) -> Change:
+    """The first reason stays; of several stops the shortest grace counts, as on the node."""
+    if job.state not in job_life.ON_NODES:
+        return NOTHING
+    if not job.stop_reason or grace_ms < job.stop_grace_ms:
+        job.stop_signal, job.stop_grace_ms = signal, grace_ms
+    job.stop_reason = job.stop_reason or reason
+    return Change((job.job_id,))
 
 
 def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
@@ -125,6 +138,7 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     if fact.outcome == job_life.COMPLETED:
         order_fold.completed(cluster, job)
     _leave_nodes(cluster, job)
+    nodes += preemption_fold.free(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
     dependents = _end(cluster, job, fact.outcome, stamp)
     return Change((fact.job_id, *dependents), nodes, model_fold.closed(cluster, job, fact, stamp))

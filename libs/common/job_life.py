@@ -79,6 +79,8 @@ BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost")
 STARTUP_TIMEOUT: Final = "startup_timeout"
 UNHEALTHY: Final = "unhealthy"
 BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY)
+# Why an attempt was stopped that makes room for another job.
+PREEMPTED: Final = "preempted"
 
 MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
 MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)

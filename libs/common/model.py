@@ -76,6 +76,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     From `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run; it begins when each job of `after`
     has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
     releases it.
+    One that is `preemptible` makes room for jobs of higher priority once it has run for `min_run_s`: it hears `checkpoint_signal`, has
+    `checkpoint_grace_s` to save its work, and waits for its next attempt.
     """
 
     command: tuple[str, ...]
@@ -129,6 +131,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[tuple[str, JobId], ...] = ()
     singleton: bool = False
     hold: bool = False
+    preemptible: bool = False
+    checkpoint_grace_s: int = 0
+    checkpoint_signal: int = 15
+    min_run_s: int = 0
 
     @property
     def kind(self) -> str:

@@ -11,46 +11,40 @@ from typing import Final
 import msgspec
 
 from libs.common import job_life, node_life
-from libs.common.cluster import Job, MemberView, is_removed
+from libs.common.cluster import Job, is_removed
 from libs.common.facts import (
     AllocationWarned,
     AnyFact,
+    DevicesReserved,
     JobClosed,
     JobPlaced,
+    JobPreempted,
     JobQueued,
-    JobRequeued,
     JobStopOrdered,
     NodeLost,
     NodeRemoved,
     NodeReturned,
 )
+from libs.common.job_life import PREEMPTED
 from libs.common.model import Member, NodeId
 from libs.common.ordering import SECOND_NS
+from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
 from services.scheduler.backfill import LOOKED_PAST_MAX, Promise, beside, may_be_passed, promise_to
-from services.scheduler.line import heads
+from services.scheduler.line import heads, in_order
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose_for, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
+from services.scheduler.preemption.choose import lost_ns, room_again, room_for
+from services.scheduler.preemption.preemptible import has_saved, is_saving
+from services.scheduler.preemption.reserved import is_among_strangers, is_broken, is_free
 from services.scheduler.queue import Shape
 from services.scheduler.renewals import is_empty
 from services.scheduler.state import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, State, is_hurt, is_warned
 
-# A job that nodes refuse or lose this often is failed: it would go round for ever.
-ATTEMPTS_MAX: Final = 100
-# Its node ended it at its limit, by the node's own clock (`services/node_agent/decide.py`).
-TIME_LIMIT: Final = "time_limit"
-NODE_REMOVED: Final = "node_removed"
-# A user asked for the next attempt.
-REQUEUED: Final = "requeued"
 # The job that it had to wait for did not end well.
 IN_VAIN: Final = "dependency_failed"
-# The time of an allocation is over.
-EXPIRED: Final = "expired"
-CANCELLED: Final = "cancelled"
-# How an allocation ends well: stopped for this, it ended as that.
-GIVEN_BACK: Final = {EXPIRED: EXPIRED, CANCELLED: "released"}
 NONE: Final[tuple[AnyFact, ...]] = ()
 
 
@@ -72,7 +66,7 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
     """The next decision. `now_ns` is this machine's boot clock: no duration is ever taken between two machines' clocks. `wall_ns` is
     the time of facts, for the waits after crashes, which outlive a term; without it one clock is both.
     """
-    state.now_ns = now_ns
+    state.ring(now_ns)
     state.pass_time(now_ns if wall_ns is None else wall_ns)
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
         return NONE
@@ -81,6 +75,7 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
         or stop(state)
         or stop_unstarted(state, now_ns)
         or expire(state)
+        or stop_unsaved(state)
         or bury_node(state)
         or return_node(state)
         or lose_node(state, heard.silent)
@@ -89,7 +84,9 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
         or withdraw(state)
         or scale(state, now_ns if wall_ns is None else wall_ns, heard.quiet)
         or enqueue(state)
+        or claim(state)
         or place(state)
+        or preempt(state)
     )
 
 
@@ -99,75 +96,29 @@ def settle(state: State) -> Sequence[AnyFact]:
     return (settled(job),) if job is not None else NONE
 
 
-def settled(job: Job) -> JobClosed | JobRequeued:
-    """How an attempt whose members are all over goes on. A replica that was asked to end was cancelled, whatever its exit code."""
-    members = sorted(job.members.values(), key=lambda member: member.rank)
-    reason = _reason(job, members)
-    code = _exit_code(members)
-    if job.stop_reason == REQUEUED and job.cancel is None and job.attempt < ATTEMPTS_MAX:
-        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=REQUEUED, counted=False)
-    if job.spec.allocation is not None and job.stop_reason in GIVEN_BACK:
-        ended = GIVEN_BACK[job.stop_reason]
-        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, reason=ended)
-    if reason == "" and (job.cancel is None or job.spec.serve is None):
-        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
-    if reason == CANCELLED or job.cancel is not None:
-        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=CANCELLED, exit_code=code)
-    counted = reason not in (*job_life.BY_THE_MACHINE, NODE_REMOVED, "refused", "start_timeout")
-    if _may_try_again(job, reason, counted):
-        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
-    return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.FAILED, reason=reason, exit_code=code)
-
-
-def _reason(job: Job, members: list[MemberView]) -> str:
-    """Why the attempt did not succeed, in one word; empty when every member exited with 0."""
-    for member in members:
-        if member.reason in job_life.BY_THE_AGENT:
-            return member.reason
-    if all(member.exit_code == 0 for member in members):
-        return ""
-    if job.stop_reason not in ("", "gang_hurt"):
-        return job.stop_reason
-    for member in members:
-        if member.reason in job_life.BY_THE_MACHINE:
-            return member.reason
-    if any(member.reason == TIME_LIMIT for member in members):
-        return TIME_LIMIT
-    if any(member.state == job_life.REFUSED for member in members):
-        return "refused"
-    return "signalled" if any(member.signal and member.reason != "stopped" for member in members) else "failed"
-
-
-def _exit_code(members: list[MemberView]) -> int | None:
-    """What a shell would show: of the member that ended the gang rather than of those that were stopped for it."""
-    bad = [member for member in members if member.exit_code != 0 and (member.exit_code is not None or member.signal)]
-    own = [member for member in bad if member.reason != "stopped"] or bad
-    if not own:
-        return None
-    return own[0].exit_code if own[0].exit_code is not None else 128 + own[0].signal
-
-
-def _may_try_again(job: Job, reason: str, counted: bool) -> bool:
-    """A replica only where it was refused (its port may be taken there): else its model makes another, later after each crash."""
-    if job.attempt >= ATTEMPTS_MAX or reason == TIME_LIMIT:
-        return False
-    if job.spec.serve is not None:
-        return reason == "refused"
-    if counted:
-        return job.retries_used < job.spec.retries
-    return job.spec.requeue or reason in ("refused", "start_timeout")
-
-
 def stop(state: State) -> Sequence[AnyFact]:
-    """A cancel or a requeue becomes an order; a gang of which one member ended badly is stopped as a whole."""
+    """A cancel or a requeue becomes an order, and so does the end of a preempted job that has saved its work; a gang of which one member
+    ended badly is stopped as a whole.
+    """
     job = state.first(STOP)
     if job is None:
         return NONE
     if job.cancel is not None:
         return (_stop_order(job, CANCELLED, job.cancel.signal, job.cancel.grace_s),)
+    if is_saving(job) and has_saved(job):
+        return (_stop_order(job, PREEMPTED, 15, job.spec.grace_s),)
     if not is_hurt(job):
         return (_stop_order(job, REQUEUED, 15, job.spec.grace_s),)
-    return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s),)
+    return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s), *_heal(state, job))
+
+
+def _heal(state: State, job: Job) -> Sequence[AnyFact]:
+    """What is left of a gang that lost a node is kept for its next attempt, with as many free devices as it lost; if there are none, it
+    waits in line as any other.
+    """
+    lost = any(member.reason in job_life.BY_THE_MACHINE for member in job.members.values())
+    room = room_again(state, job, wish_of(job.spec)) if lost and may_try_again(job, "node_lost", counted=False) else None
+    return (_reservation(job, job.attempt + 1, state, room.choice),) if room is not None else NONE
 
 
 def stop_unstarted(state: State, now_ns: int) -> Sequence[AnyFact]:
@@ -184,6 +135,14 @@ def expire(state: State) -> Sequence[AnyFact]:
     if not is_warned(job):
         return (AllocationWarned(job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns),)
     return (_stop_order(job, EXPIRED, 15, job.spec.grace_s),)
+
+
+def stop_unsaved(state: State) -> Sequence[AnyFact]:
+    """A preempted job that has not saved its work in its time is stopped as any other."""
+    for job_id in state.preemptible.overdue:
+        job = state.cluster.jobs[job_id]
+        return (_stop_order(job, PREEMPTED, 15, job.spec.grace_s),)
+    return NONE
 
 
 def _stop_order(job: Job, reason: str, signal: int, grace_s: int) -> JobStopOrdered:
@@ -290,6 +249,61 @@ def place(state: State) -> Sequence[AnyFact]:
     return NONE
 
 
+def claim(state: State) -> Sequence[AnyFact]:
+    """A job is placed on the devices that are reserved for it once all of them are free, or sooner where others are. What it can never
+    have is reserved no more.
+    """
+    versions = (state.capacity.version, state.queue.version)
+    if state.none_free == versions or not state.reserved:
+        return NONE
+    for job in in_order(state, [state.cluster.jobs[job_id] for job_id in state.reserved]):
+        if is_broken(state, job):
+            return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
+        shape, kept = state.reserved[job.job_id], [(member.node_id, member.gpus) for member in job.preemption.reserved]
+        free = is_free(state.cluster, job)
+        choice = kept if free else choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant))
+        if choice is NOTHING:
+            continue
+        if over_limit(state, shape) or passes_limit(state, shape, choice) or (free and is_among_strangers(state.cluster, job)):
+            return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
+        return (placement(state, job, choice),)
+    state.none_free = versions
+    return NONE
+
+
+def preempt(state: State) -> Sequence[AnyFact]:
+    """Nothing fits: the first in line is given room by jobs of lower priority that said they may be preempted, as far as they can make it.
+    The devices are reserved for it from now on, and those behind it in line go on.
+    """
+    versions = (state.capacity.version, state.queue.version)
+    if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
+        return NONE
+    for _, job_id, shape in heads(state):
+        job = state.cluster.jobs[job_id]
+        if stands_aside(state, shape, job):
+            continue
+        room = room_for(state, job, shape.wish)
+        if room is not None and not passes_limit(state, shape, room.choice):
+            return (_reservation(job, job.attempt, state, room.choice), *(preemption(state, victim, job) for victim in room.victims))
+        break
+    state.no_room = versions
+    return NONE
+
+
+def preemption(state: State, job: Job, by: Job) -> JobPreempted:
+    """It hears its own signal and has its own time, and after that what any job has that is stopped."""
+    spec = job.spec
+    signal, grace_s = (spec.checkpoint_signal, spec.checkpoint_grace_s + spec.grace_s) if spec.checkpoint_grace_s else (15, spec.grace_s)
+    lost_ms = lost_ns(job, state.wall_ns) // 1_000_000
+    return JobPreempted(
+        job_id=job.job_id, attempt=job.attempt, by=by.job_id, signal=signal, grace_ms=grace_s * 1_000, lost_share_ms=lost_ms
+    )
+
+
+def _reservation(job: Job, attempt: int, state: State, choice: Choice) -> DevicesReserved:
+    return DevicesReserved(job_id=job.job_id, attempt=attempt, members=members_of(state, choice))
+
+
 def stands_aside(state: State, shape: Shape, job: Job) -> bool:
     """Whether a job lets others pass: it can never fit this cluster as it is, or its tenant holds or has used all that it may."""
     return over_limit(state, shape) or not possible(state.capacity, shape.wish)
@@ -313,9 +327,12 @@ def placement(state: State, job: Job, choice: Choice) -> JobPlaced:
     """The choice as the fact: ranks in order, each member with the incarnation it was decided for, one port on the
     first node.
     """
-    nodes = state.cluster.nodes
-    members = tuple(Member(node_id, nodes[node_id].incarnation, rank, holds) for rank, (node_id, holds) in enumerate(choice))
-    port = state.free_port(nodes[choice[0][0]].address)
+    port = state.ports.free(state.cluster, state.cluster.nodes[choice[0][0]].address)
     held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
     expires_ns = state.wall_ns + held_s * SECOND_NS if held_s else 0
-    return JobPlaced(job_id=job.job_id, attempt=job.attempt, members=members, port=port, expires_ns=expires_ns)
+    return JobPlaced(job_id=job.job_id, attempt=job.attempt, members=members_of(state, choice), port=port, expires_ns=expires_ns)
+
+
+def members_of(state: State, choice: Choice) -> tuple[Member, ...]:
+    nodes = state.cluster.nodes
+    return tuple(Member(node_id, nodes[node_id].incarnation, rank, holds) for rank, (node_id, holds) in enumerate(choice))

@@ -50,6 +50,8 @@ def why_queued(state: State, job: Job) -> dict[str, Any]:
     """The proof for a job that waits, or would."""
     if job.order.held or job.order.waits:
         return _kept_back(state, job)
+    if job.preemption.reserved:
+        return _room_is_made(state, job)
     blockers = list(node_blockers(state, job))
     shape = shape_of(job)
     tenant = state.cluster.tenants.get(job.tenant) or Tenant(job.tenant)
@@ -92,6 +94,18 @@ def _kept_back(state: State, job: Job) -> dict[str, Any]:
         return _answer(state, job.job_id, job.state, text, [blocker("dependency", len(others), first)], f"muster why {others[0]}")
     who = job.order.held_by or "its user"
     return _answer(state, job.job_id, job.state, f"{who} holds it", [blocker("held", 1, who)], f"muster release {job.job_id}")
+
+
+def _room_is_made(state: State, job: Job) -> dict[str, Any]:
+    """Others end for it."""
+    views = [state.cluster.gpus[hold.uuid] for member in job.preemption.reserved for hold in member.gpus]
+    ending = ", ".join(dict.fromkeys(key.rpartition(".")[0] for view in views for key in view.holds))
+    nodes = ", ".join(member.node_id for member in job.preemption.reserved)
+    text = (
+        f"devices are reserved for it on {nodes}, and it is placed as soon as all are free; they are held by {ending or 'nobody any more'}"
+    )
+    found = [blocker("devices being freed", sum(1 for view in views if view.holds), ending)]
+    return _answer(state, job.job_id, job.state, text, found, f"wait for {ending} to save its work and end" if ending else None)
 
 
 def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:

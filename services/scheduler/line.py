@@ -33,6 +33,11 @@ def before(state: State, job: Job) -> Iterator[Head]:
         yield from (head for head in lane.heads() if lane.lane_id != own or head[0] < key)
 
 
+def in_order(state: State, jobs: list[Job]) -> list[Job]:
+    """As they would stand in line."""
+    return sorted(jobs, key=lambda job: (rank(state, state.lane_of(job)), state.key_of(job))) if len(jobs) > 1 else jobs
+
+
 def rank(state: State, lane: LaneId) -> Rank:
     """The smaller, the sooner; a name decides among equals."""
     queue = state.queue_named(lane.queue)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from libs.common import job_life
 from libs.common.cluster import Cluster, Job, MemberView, known_to_agent
-from libs.common.facts import JobPlaced, JobStopOrdered
+from libs.common.facts import JobPlaced, JobPreempted, JobStopOrdered
 from libs.common.messages import Desired, Peer, StartOrder, StopOrder, digest
 from libs.common.model import Member, NodeId
 
@@ -20,10 +20,11 @@ def start_orders(cluster: Cluster, job: Job, fact: JobPlaced, seq: int) -> Itera
         yield member.node_id, _start(job, member, seq, peers, fact.port)
 
 
-def stop_orders(fact: JobStopOrdered, nodes: Iterable[NodeId], seq: int) -> Iterator[tuple[NodeId, StopOrder]]:
+def stop_orders(fact: JobStopOrdered | JobPreempted, nodes: Iterable[NodeId], seq: int) -> Iterator[tuple[NodeId, StopOrder]]:
     """One order for each node of an attempt that commit `seq` ordered to stop."""
+    reason = fact.reason if isinstance(fact, JobStopOrdered) else job_life.PREEMPTED
     for node_id in nodes:
-        yield node_id, StopOrder(fact.job_id, fact.attempt, seq, fact.reason, fact.signal, fact.grace_ms)
+        yield node_id, StopOrder(fact.job_id, fact.attempt, seq, reason, fact.signal, fact.grace_ms)
 
 
 def peers_of(cluster: Cluster, job: Job) -> tuple[Peer, ...]:

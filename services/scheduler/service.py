@@ -25,6 +25,7 @@ from libs.common.facts import (
     ClusterConfigured,
     Commit,
     JobPlaced,
+    JobPreempted,
     JobStopOrdered,
     LeaseExtended,
     NodeRegistered,
@@ -139,10 +140,10 @@ class Scheduler:
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
         """Send each node its part of what the log has just taken."""
         for fact in facts:
-            if isinstance(fact, JobPlaced | JobStopOrdered):
+            if isinstance(fact, JobPlaced | JobStopOrdered | JobPreempted):
                 self._order(seq, fact)
 
-    def _order(self, seq: int, fact: JobPlaced | JobStopOrdered) -> None:
+    def _order(self, seq: int, fact: JobPlaced | JobStopOrdered | JobPreempted) -> None:
         job = self.state.cluster.jobs.get(fact.job_id)
         if job is None or job.attempt != fact.attempt:
             return

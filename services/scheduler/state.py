@@ -6,10 +6,9 @@ of them, and what they answer depends on the cluster alone, never on the way by 
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
@@ -19,13 +18,17 @@ from libs.common.job_fold import homes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
+from services.scheduler.outlook import Outlook
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.forecast import UNKNOWN, Forecast, expected_end_ns
 from services.scheduler.placement.strategies import DEFAULT
 from services.scheduler.placement.wish import Wish
 from services.scheduler.policies import OrderKey, Policy, Sizes
-from services.scheduler.queue import LaneId, Queue
+from services.scheduler.ports import Ports
+from services.scheduler.preemption.offers import Offers
+from services.scheduler.preemption.preemptible import Preemptible, has_saved, is_saving
+from services.scheduler.queue import LaneId, Queue, Shape, shape_of
 
 ENQUEUE: Final = "enqueue"
 WITHDRAW: Final = "withdraw"
@@ -33,11 +36,6 @@ WAIT: Final = "wait"
 STOP: Final = "stop"
 SETTLE: Final = "settle"
 EXPIRE: Final = "expire"
-# Beyond this the one that was not asked for longest is forgotten.
-FORECASTS_MAX: Final = 32
-PORT_FIRST: Final = 29_500
-PORT_LAST: Final = 32_767
-PORTS: Final = PORT_LAST - PORT_FIRST + 1
 
 
 class Noted(NamedTuple):
@@ -75,15 +73,19 @@ class State:
         self.dead = 0
         # Registered nodes that are to be removed and are not yet.
         self.leaving: dict[NodeId, None] = {}
-        # Of each address, how many living jobs have a port there; two only when their nodes changed addresses since.
-        self.ports: dict[str, Counter[int]] = {}
+        self.ports = Ports()
         self.address_of: dict[NodeId, str] = {}
         self.noted: dict[JobId, Noted] = {}
         # The last (capacity, queue) versions at which nothing could be placed.
         self.nothing_fits: tuple[int, int] = (-1, -1)
-        # By (wish, circle), of jobs that were waited for; of attempts with an expected end, when that has passed.
-        self.forecasts: dict[tuple[Wish, str], Forecast] = {}
+        # Of attempts with an expected end, when that has passed.
         self.overruns: list[tuple[int, JobId, int]] = []
+        self.outlook = Outlook(cluster, self.capacity)
+        self.no_room: tuple[int, int] = (-1, -1)
+        self.preemptible = Preemptible()
+        # Jobs that wait for reserved devices; the versions at which none of them could be placed.
+        self.reserved: dict[JobId, Shape] = {}
+        self.none_free: tuple[int, int] = (-1, -1)
         # Models that may need more or fewer replicas; those that wait after a crash, by when; the nodes that were quiet then.
         self.restless: dict[str, None] = {}
         self.model_timers: list[tuple[int, str]] = []
@@ -103,7 +105,7 @@ class State:
             if isinstance(fact, TenantSet):
                 self.queue.version += 1  # a higher limit may let a job start
                 self.capacity.reopen(self.cluster)  # or its word on sharing open a device
-                self.forecasts.clear()
+                self.outlook.forget()
             if isinstance(fact, QueueSet):
                 self._reorder(fact.queue)
 
@@ -111,9 +113,10 @@ class State:
         """Fold own facts ahead of the log; their sequence is not known yet."""
         stamp = Stamp(0, at_ns, self.epoch, subjects.SCHEDULER_KIND, "")
         for fact in facts:
+            reserved = isinstance(fact, JobPlaced) and self.cluster.jobs[fact.job_id].preemption.reserved
             change = fold.apply(self.cluster, fact, stamp)
             assert change is not NOTHING, f"the scheduler decided what its own fold ignores: {fact}"
-            if isinstance(fact, JobPlaced):
+            if isinstance(fact, JobPlaced) and not reserved:
                 self._follow(fact)
             else:
                 self._look_at(change)
@@ -137,6 +140,7 @@ class State:
         self.epoch, self.now_ns = epoch, now_ns
         for job_id in self.noted:
             self._watch_start(self.cluster.jobs[job_id])
+        self.preemptible.begin(self.cluster.jobs, now_ns)
 
     def unstarted(self, now_ns: int) -> Job | None:
         """A job whose start limit has passed. Entries of attempts that began or ended are dropped on the way."""
@@ -165,14 +169,8 @@ class State:
         return self.policy_of(queue).key(job, queue, self.wall_ns)
 
     def forecast(self, wish: Wish, circle: str) -> Forecast:
-        """When nodes will serve this wish. A circle matters only to parts of devices."""
-        key = (wish, "" if wish.whole or not wish.gpus else circle)
-        found = self.forecasts.pop(key, None) or Forecast(*key)
-        self.forecasts[key] = found
-        if len(self.forecasts) > FORECASTS_MAX:
-            del self.forecasts[next(iter(self.forecasts))]
-        found.bring_up(self.cluster, self.capacity.places, self.wall_ns)
-        return found
+        """When nodes will serve this wish."""
+        return self.outlook.forecast(wish, circle, self.wall_ns)
 
     def pass_time(self, wall_ns: int) -> None:
         """Look at those jobs again whose keys turn by time and at allocations that are due, and expect no end any more that has passed."""
@@ -182,8 +180,18 @@ class State:
         while self.overruns and self.overruns[0][0] <= wall_ns:
             _, job_id, attempt = heappop(self.overruns)
             late = self.cluster.jobs.get(job_id)
-            for node_id in homes(self.cluster, late.members.values()) if late is not None and late.attempt == attempt else ():
-                self.capacity.touch(node_id)
+            if late is not None and late.attempt == attempt:
+                self.capacity.touch(homes(self.cluster, late.members.values()))
+
+    def ring(self, now_ns: int) -> None:
+        """Look again at preempted and preemptible jobs whose time has come."""
+        self.now_ns = now_ns
+        for job_id in self.preemptible.ring(now_ns):
+            self.capacity.touch(self.cluster.jobs[job_id].members)
+
+    def offers(self, wish: Wish, circle: str, priority: int) -> Offers:
+        """What nodes could offer this wish if jobs of lower priority ended."""
+        return self.outlook.offers(wish, circle, priority, lambda job: self.preemptible.may_yield(job, priority, self.now_ns))
 
     def wake_models(self, now_ns: int, quiet: tuple[NodeId, ...]) -> None:
         """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
@@ -198,18 +206,6 @@ class State:
         del self.restless[name]
         if until_ns > now_ns:
             heappush(self.model_timers, (until_ns, name))
-
-    def free_port(self, address: str) -> int:
-        """A port of that address which no living job was given, not one that was just given back. Clusters that share a machine
-        begin at different ones.
-        """
-        used: Collection[int] = self.ports.get(address, ())
-        port = self.cluster.port_last or PORT_FIRST - 1 + crc32(self.cluster.cluster_id.encode()) % PORTS
-        for _ in range(PORTS):
-            port = port + 1 if port < PORT_LAST else PORT_FIRST
-            if port not in used:
-                return port
-        return 0
 
     def _reorder(self, name: str) -> None:
         """The queue has another policy, or is new: all that waits there is sorted anew."""
@@ -273,8 +269,9 @@ class State:
         for job_id in node.members:
             noted = self.noted.get(job_id)
             if noted is not None and next(iter(self.cluster.jobs[job_id].members)) == node_id:
-                self._give_back_port(noted)
-                self._take_port(job_id, noted._replace(address=node.address))
+                self.ports.give_back(noted.address, noted.port)
+                self.ports.take(node.address, noted.port)
+                self.noted[job_id] = noted._replace(address=node.address)
 
     def _reclassify(self, job_id: JobId) -> None:
         job = self.cluster.jobs.get(job_id)
@@ -288,12 +285,23 @@ class State:
             self._wait(job)
         elif old == WAIT:
             self.queue.remove(job_id)
+        self._note_reserved(job_id, job)
         if job is not None:
             self._note_attempt(job)
             if due_ns(job) >= max(1, self.wall_ns):
                 heappush(self.turns, (due_ns(job), job_id))
+            if job.spec.preemptible:
+                self.preemptible.note(job, self.now_ns)
+                self.capacity.touch(job.members)
             if job.spec.serve is not None and job.spec.serve.model in self.cluster.models:
                 self.restless[job.spec.serve.model] = None
+
+    def _note_reserved(self, job_id: JobId, job: Job | None) -> None:
+        if job is not None and job.preemption.reserved and job.state == job_life.QUEUED:
+            self.reserved[job_id] = self.reserved.get(job_id) or shape_of(job)
+            self.queue.version += 1
+        else:
+            self.reserved.pop(job_id, None)
 
     def _note_attempt(self, job: Job) -> None:
         """Keep the port ledger and the start limit of the current attempt."""
@@ -301,7 +309,7 @@ class State:
         if job.state not in job_life.ON_NODES:
             if noted is not None:
                 del self.noted[job.job_id]
-                self._give_back_port(noted)
+                self.ports.give_back(noted.address, noted.port)
                 self.queue_held[job.spec.queue or DEFAULT_QUEUE] -= noted.share
                 self.queue.version += len(self.queue.lanes) > 1  # another lane may be the first now
         elif noted is None:
@@ -310,7 +318,8 @@ class State:
     def _note(self, job: Job) -> None:
         address = self.cluster.nodes[next(iter(job.members))].address
         share = sum(hold.share for member in job.members.values() for hold in member.gpus) or 1
-        self._take_port(job.job_id, Noted(address, job.port, share))
+        self.ports.take(address, job.port)
+        self.noted[job.job_id] = Noted(address, job.port, share)
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share
         end_ns = expected_end_ns(job)
         if end_ns < UNKNOWN:
@@ -320,16 +329,6 @@ class State:
 
     def _watch_start(self, job: Job) -> None:
         heappush(self.deadlines, (self.now_ns + job.spec.start_s * SECOND_NS, job.job_id, job.attempt))
-
-    def _take_port(self, job_id: JobId, noted: Noted) -> None:
-        self.noted[job_id] = noted
-        self.ports.setdefault(noted.address, Counter())[noted.port] += 1
-
-    def _give_back_port(self, noted: Noted) -> None:
-        used = self.ports[noted.address]
-        used[noted.port] -= 1
-        if not used[noted.port]:
-            del used[noted.port]
 
 
 def bucket_for(job: Job, wall_ns: int) -> str:
@@ -348,16 +347,18 @@ def bucket_for(job: Job, wall_ns: int) -> str:
 
 
 def _of_waiting(job: Job) -> str:
-    """A job that somebody holds, or that waits for another one, is in no rule's hands."""
+    """A job that somebody holds, or that waits for another one, is in no rule's hands; one that has devices reserved is not in line."""
     if job.cancel is not None or job.order.in_vain:
         return WITHDRAW
-    return "" if job.order.held or job.order.waits else WAIT
+    return "" if job.order.held or job.order.waits or job.preemption.reserved else WAIT
 
 
 def wants_stop(job: Job) -> bool:
-    """A cancel that was not ordered yet (or a shorter one), a requeue, or a gang of which one member ended badly."""
+    """A cancel that was not ordered yet (or a shorter one), a requeue, a gang of which one member ended badly, work that is saved."""
     if job.state == job_life.RELEASING:
         return False
+    if is_saving(job) and has_saved(job):
+        return True
     if job.cancel is not None and (not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms):
         return True
     return not job.stop_reason and (is_hurt(job) or job.order.requeue == job.attempt)

@@ -99,6 +99,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.JobQueued(job_id=JOB),
     f.JobPlaced(job_id=JOB, attempt=2, members=(Member(NODE, 3, 0, (GpuHold(GPU, 50),)),), port=29_500),
     f.JobStopOrdered(job_id=JOB, attempt=2, reason="time_limit", signal=2, grace_ms=5_000),
+    f.JobPreempted(job_id=JOB, attempt=2, by=JobId("job-2"), signal=10, grace_ms=70_000, lost_share_ms=9),
+    f.DevicesReserved(job_id=JOB, attempt=2, members=(Member(NODE, 3, 1, (GpuHold(GPU, 50),)),)),
     f.JobRequeued(job_id=JOB, attempt=2, reason="node_lost", counted=True),
     f.JobClosed(job_id=JOB, attempt=2, outcome="failed", reason="exited", exit_code=3),
     f.AllocationWarned(job_id=JOB, attempt=2, expires_ns=1_800_000_000_000_000_000),
@@ -125,6 +127,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         simulated=True,
     ),
     f.JobStarted(job_id=JOB, attempt=2, node_id=NODE, pid=77),
+    f.JobCheckpointed(job_id=JOB, attempt=2, node_id=NODE, asked=True),
     f.JobFinished(
         job_id=JOB,
         attempt=2,

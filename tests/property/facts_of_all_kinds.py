@@ -179,10 +179,13 @@ def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
         yield from _placements(cluster, job, chance)
         if job.cancel is not None or chance.random() < 0.05:
             yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice((job_life.CANCELLED, job_life.REJECTED)))
+        yield f.DevicesReserved(job_id=job.job_id, attempt=job.attempt, members=_reservation(cluster, chance))
     if job.state in job_life.ON_NODES:
         yield f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason=chance.choice(("time_limit", "gang_hurt")))
         if job.spec.allocation is not None and job.warned_ns < job.expires_ns:
             yield f.AllocationWarned(job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns)
+        yield f.JobPreempted(job_id=job.job_id, attempt=job.attempt, by=chance.choice(JOBS), grace_ms=chance.randrange(3))
+        yield f.DevicesReserved(job_id=job.job_id, attempt=job.attempt + 1, members=_reservation(cluster, chance))
     if job.state == job_life.RELEASING and all_over(job):
         yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice(OUTCOMES), exit_code=0)
         yield f.JobRequeued(job_id=job.job_id, attempt=job.attempt, reason="node_lost", counted=chance.random() < 0.5)
@@ -197,6 +200,12 @@ def _placements(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]
         expires_ns = chance.randrange(1, 9) if job.spec.allocation is not None else 0
         yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=(chance.choice(found),), port=29_500, expires_ns=expires_ns)
         yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=tuple(found))
+
+
+def _reservation(cluster: Cluster, chance: Random) -> tuple[Member, ...]:
+    """Some of the nodes, held or free."""
+    nodes = [node for node in cluster.nodes.values() if chance.random() < 0.5]
+    return tuple(Member(node.node_id, node.incarnation, rank, tuple(map(GpuHold, node.gpus[:1]))) for rank, node in enumerate(nodes))
 
 
 def _member(cluster: Cluster, node: Node, share: int, rank: int) -> Member:
@@ -223,6 +232,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 def _of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> Iterator[AnyFact]:
     yield f.JobStarted(job_id=job_id, attempt=attempt, node_id=node_id, pid=7)
+    yield f.JobCheckpointed(job_id=job_id, attempt=attempt, node_id=node_id, asked=chance.random() < 0.5)
     yield f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=chance.randrange(3), run_ms=chance.randrange(100))
     yield f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason="no device")
     yield f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id)
@@ -307,7 +317,15 @@ def wild(chance: Random) -> AnyFact:
         f.GpuFaulted(node_id=node_id, uuid=uuid, health=word, reason=word),
         f.GpuRecovered(node_id=node_id, uuid=uuid),
     )
-    return chance.choice(made)
+    return chance.choice((*made, *_wild_preemption(job_id, attempt, node_id, members, number)))
+
+
+def _wild_preemption(job_id: JobId, attempt: int, node_id: NodeId, members: tuple[Member, ...], number: int) -> tuple[AnyFact, ...]:
+    return (
+        f.JobPreempted(job_id=job_id, attempt=attempt, by=job_id, signal=number, grace_ms=number, lost_share_ms=number),
+        f.DevicesReserved(job_id=job_id, attempt=attempt, members=members),
+        f.JobCheckpointed(job_id=job_id, attempt=attempt, node_id=node_id, asked=number > 0),
+    )
 
 
 def wild_placement(cluster: Cluster, chance: Random) -> AnyFact | None:

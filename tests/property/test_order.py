@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from hypothesis import example, settings
 from hypothesis import given as draw
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from libs.common import facts as f
@@ -37,6 +37,8 @@ def step(state: State, now_s: int) -> None:
 
 @settings(max_examples=20, deadline=None)
 @draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
+@example([1, 1, 1, 4])
+@example([4, 1, 1, 1])
 def test_fair_share_comes_to_the_weights(weights: list[int]) -> None:
     """While every tenant has jobs waiting, each holds its part of the GPUs by its weight, on average: within one GPU."""
     tenants = [TenantId(f"t{number}") for number in range(len(weights))]

@@ -74,6 +74,23 @@ def the_host_is_not_counted(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(asker, "host_serves", lambda place, wish: True)
 
 
+def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
+    """A device that is kept for a job goes to whoever comes first."""
+    mirror = capacity.mirror
+
+    def careless(cluster: Cluster, place: place.Place) -> None:
+        node, place.node = place.node, msgspec.structs.replace(place.node, reserved={})
+        mirror(cluster, place)
+        place.node = node
+
+    patch.setattr(capacity, "mirror", careless)
+
+
+def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:
+    """Its end counts like any other: it uses up a retry, or it is over."""
+    patch.setattr(decide, "PREEMPTED", "another word")
+
+
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
     """A queue of policy fifo is a stack."""
     patch.setitem(POLICIES, "fifo", POLICIES["fifo"]._replace(key=lambda job, queue, now_ns: (0, 0, -job.seq)))

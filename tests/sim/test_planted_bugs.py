@@ -36,6 +36,8 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_mig_instance_begins_anywhere: 5,
     planted.the_host_is_not_counted: 10,
     planted.the_last_comes_first: 30,
+    planted.what_is_reserved_is_free_for_all: 20,
+    planted.a_preempted_job_has_failed: 20,
     planted.nobody_waits_for_another_job: 20,
     planted.an_extension_is_not_heard: 5,
     planted.a_take_over_forgets_what_is_held: 80,

@@ -15,6 +15,7 @@ from tests.sim.allocations import allocation_acts
 from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
+from tests.sim.preempting import with_preemption
 
 JOBS_MIN: Final = 20
 JOBS_MAX: Final = 28
@@ -73,7 +74,7 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant, user="u"),)))
         if dice.random() < 0.15:
             acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
-    acts = with_orders(seed, acts, storm_s) + model_acts(seed, storm_s) + allocation_acts(seed)
+    acts = with_preemption(seed, with_orders(seed, acts, storm_s)) + model_acts(seed, storm_s) + allocation_acts(seed)
     ordered = sorted((at_s, index) for index, (at_s, _) in enumerate(acts))
     return [Act(at_s, number, acts[index][1]) for number, (at_s, index) in enumerate(ordered)]
 

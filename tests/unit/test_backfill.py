@@ -9,8 +9,9 @@ from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId, Serve, TenantId
 from services.scheduler.backfill import promise_to
 from services.scheduler.decide import decide
+from services.scheduler.outlook import KEPT_MAX
 from services.scheduler.placement.forecast import NEVER, UNKNOWN
-from services.scheduler.state import FORECASTS_MAX, State
+from services.scheduler.state import State
 from tests.given import SECOND_NS, given, member, placed, registered, tell, waiting
 
 # An attempt with a limit of 80 s has ended 100 s after its placement, and not later.
@@ -161,9 +162,9 @@ def test_a_promise_is_kept_when_its_time_has_come() -> None:
 
 def test_forecasts_that_nobody_asks_for_are_forgotten() -> None:
     state = given(registered("a", 64), waiting("j"))
-    for gpus in range(1, FORECASTS_MAX + 5):
+    for gpus in range(1, KEPT_MAX + 5):
         when_and_where(given_more(state, gpus), f"j{gpus}")
-    assert len(state.forecasts) == FORECASTS_MAX
+    assert len(state.outlook.forecasts) == KEPT_MAX
 
 
 def given_more(state: State, gpus: int) -> State:

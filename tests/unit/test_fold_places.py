@@ -13,8 +13,8 @@ from libs.common.facts import Commit
 from libs.common.model import AttemptRef, JobId, NodeId
 from libs.common.ordering import JobQueue
 from services.scheduler.policies import fifo
+from services.scheduler.ports import PORT_FIRST, PORT_LAST
 from services.scheduler.queue import Queue
-from services.scheduler.state import PORT_FIRST, PORT_LAST
 from tests.given import ended, given, member, placed, registered, tell, waiting
 
 
@@ -63,8 +63,8 @@ def test_removing_what_does_not_wait_changes_nothing() -> None:
 
 def test_an_address_without_a_free_port_gives_0() -> None:
     state = given()
-    state.ports["x"] = Counter(range(PORT_FIRST, PORT_LAST + 1))
-    assert state.free_port("x") == 0
+    state.ports.used["x"] = Counter(range(PORT_FIRST, PORT_LAST + 1))
+    assert state.ports.free(state.cluster, "x") == 0
 
 
 def test_the_ports_of_a_node_that_moved_are_those_of_its_new_address() -> None:
@@ -73,9 +73,9 @@ def test_the_ports_of_a_node_that_moved_are_those_of_its_new_address() -> None:
     moved = msgspec.structs.replace(registered("a", incarnation=2, attempts=attempts), address="10.0.0.9")
     state._look_at(tell(state.cluster, moved))
     state.cluster.port_last = PORT_LAST
-    assert (state.free_port("127.0.0.1"), state.free_port("10.0.0.9")) == (PORT_FIRST, PORT_FIRST + 1)
+    assert (state.ports.free(state.cluster, "127.0.0.1"), state.ports.free(state.cluster, "10.0.0.9")) == (PORT_FIRST, PORT_FIRST + 1)
 
 
 def test_a_port_that_was_just_given_back_is_not_the_next() -> None:
     state = given(registered("a"), waiting("j"), placed("j", member("a", 0), port=PORT_FIRST), ended("j", "a"))
-    assert state.free_port("127.0.0.1") == PORT_FIRST + 1
+    assert state.ports.free(state.cluster, "127.0.0.1") == PORT_FIRST + 1

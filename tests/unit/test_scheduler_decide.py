@@ -175,7 +175,7 @@ def test_a_gang_waits_for_every_node_of_its_attempt_before_it_goes_elsewhere() -
     gang = [*waiting("j", nodes=2), placed("j", member("a", 0), member("b", 0, rank=1)), started("j", "a"), started("j", "b")]
     state = given(registered("a"), registered("b"), registered("c"), gang)
     said = decisions(state, silent=[(NodeId("a"), 1)])
-    assert [type(fact) for fact in said] == [f.NodeLost, f.JobStopOrdered]
+    assert [type(fact) for fact in said] == [f.NodeLost, f.JobStopOrdered, f.DevicesReserved]
     assert said[1] == f.JobStopOrdered(job_id=JobId("j"), attempt=1, reason="gang_hurt", signal=15, grace_ms=10_000)
 
 

@@ -25,6 +25,14 @@ def test_a_job_that_ended_or_runs_says_so() -> None:
     assert explain(given(waiting("j")[:1]), J)["answer"] == "it is pending and waits for quota to admit or reject it"
 
 
+def test_a_job_that_others_make_room_for_names_them() -> None:
+    low = [*waiting("low", gpus=4, priority=1, preemptible=True), placed("low", member("a", 0, 1, 2, 3)), started("low", "a")]
+    reserved = f.DevicesReserved(job_id=J, attempt=1, members=(member("a", 0, 1, 2, 3),))
+    answer = explain(given(registered("a"), low, waiting("j", gpus=4), reserved), J)
+    assert answer["answer"].startswith("devices are reserved for it on a") and "held by low" in answer["answer"]
+    assert answer["blockers"] == [{"what": "devices being freed", "count": 4, "detail": "low"}]
+
+
 @pytest.mark.parametrize(
     ("wish", "remedy"),
     [

@@ -5,8 +5,8 @@ ranking, which looks at it when it is next asked. Only usable nodes and healthy,
 are in the order of their first registration: the same for every reader of the log, whatever way the state came to be.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, Protocol
 
 from libs.common import arrivals, gpu_life, mig
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
@@ -43,6 +43,12 @@ def sum_of(sets: dict[int, int], least: int) -> int:
     return found
 
 
+class Follower(Protocol):
+    """Looks again at the nodes that have changed, one bit each."""
+
+    changed: int
+
+
 class Capacity:
     """`nodes` and `index` say which node a bit is; `places` are the usable ones; `sizes` how many devices each has.
 
@@ -57,6 +63,8 @@ class Capacity:
         self.sizes: Final[dict[NodeId, int]] = {}
         self.near: Final = Neighbours({}, {}, {}, {})
         self.version = 0
+        # Who goes by the jobs on a node too, beside the rankings.
+        self.followers: Final[list[Follower]] = []
         # Answers of `choose.possible` as long as no node is built otherwise.
         self.possible: Final[dict[Wish, bool]] = {}
         self.placed_last = -1
@@ -108,12 +116,22 @@ class Capacity:
             place.give_host(wish)
             self._changed(place)
 
-    def touch(self, node_id: NodeId) -> None:
-        """What is expected of the node's jobs has changed, and nothing else."""
+    @property
+    def everywhere(self) -> int:
+        """The bits of all nodes."""
+        return (1 << len(self.nodes)) - 1
+
+    def tell(self, follower: Follower) -> None:
+        """Of every node now, and of each that changes."""
+        follower.changed = self.everywhere
+        self.followers.append(follower)
+
+    def touch(self, node_ids: Collection[NodeId]) -> None:
+        """Something has changed of the jobs on these nodes, and nothing of what is free."""
         self.version += 1
-        place = self.places[self.index[node_id]]
-        if place is not None:
-            place.changed = self.version
+        for node_id in node_ids:
+            for follower in self.followers:
+                follower.changed |= 1 << self.index[node_id]
 
     def learn(self, cluster: Cluster) -> None:
         """Follow what the cluster has learnt of its jobs, and where the last one went."""
@@ -140,7 +158,7 @@ class Capacity:
         found = self._rankings.get(key)
         if found is None:
             found = self._rankings[key] = Ranking(ranked, key[1], STRATEGIES[self.strategy_of(wish)], self._scene)
-            found.changed = (1 << len(self.nodes)) - 1
+            found.changed = self.everywhere
             if len(self._rankings) > RANKINGS_MAX:
                 del self._rankings[next(iter(self._rankings))]
         self._bring_up(found)
@@ -161,9 +179,10 @@ class Capacity:
     def _changed(self, place: Place) -> None:
         """Note a change of the node for everyone who asks next, and file it by what it has free."""
         bit = 1 << place.index
-        place.changed = self.version
         for ranking in self._rankings.values():
             ranking.changed |= bit
+        for follower in self.followers:
+            follower.changed |= bit
         for sets, before, now in ((self._widest, place.filed[0], place.widest), (self._idle, place.filed[1], place.whole.bit_count())):
             sets[before] = sets.get(before, 0) & ~bit
             sets[now] = sets.get(now, 0) | bit
@@ -201,8 +220,8 @@ class Capacity:
             for sets in (self._widest, self._idle):
                 for key in sets:
                     sets[key] &= ~(1 << index)
-            for ranking in self._rankings.values():
-                ranking.changed |= 1 << index
+            for each in (*self._rankings.values(), *self.followers):
+                each.changed |= 1 << index
             del self.sizes[place.node_id]
             self._built(place, 0)
 
@@ -231,20 +250,28 @@ def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
 
 
 def mirror(cluster: Cluster, place: Place) -> None:
-    """Read the ledger of the node."""
+    """Read the ledger of the node. What is reserved is free for nobody: who has it reserved is placed there by that alone."""
     place.whole, place.parts = 0, {}
+    reserved = place.node.reserved
+    closed = {hold.uuid for member in reserved.values() for hold in member.gpus} if reserved else ()
     for index, view in enumerate(place.views):
         held = view.held if view.holds else 0
+        if view.gpu.uuid in closed:
+            continue
         if not held:
             place.whole |= 1 << index
         elif held < WHOLE_GPU:
             place.parts[index] = _part(cluster, view, WHOLE_GPU - held)
     place.widen()
     node = place.node
-    held_cpus = sum([cpus for cpus, _ in node.held.values()])
-    held_memory = sum([memory for _, memory in node.held.values()])
-    place.cpus_free = node.cpus_milli - held_cpus if node.cpus_milli else UNKNOWN
-    place.memory_free = node.memory_bytes - held_memory if node.memory_bytes else UNKNOWN
+    promised = [*node.held.values(), *_reserved_of_host(cluster, node)]
+    place.cpus_free = max(0, node.cpus_milli - sum([cpus for cpus, _ in promised])) if node.cpus_milli else UNKNOWN
+    place.memory_free = max(0, node.memory_bytes - sum([memory for _, memory in promised])) if node.memory_bytes else UNKNOWN
+
+
+def _reserved_of_host(cluster: Cluster, node: Node) -> list[tuple[int, int]]:
+    specs = [cluster.jobs[job_id].spec for job_id in node.reserved]
+    return [(spec.cpus_milli, spec.memory_bytes) for spec in specs]
 
 
 def _part(cluster: Cluster, view: GpuView, free: int) -> Part:

@@ -7,17 +7,15 @@ when it ends counts `UNKNOWN`, so that of nodes without a time the one with the 
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from copy import copy
 from itertools import accumulate
 from operator import or_
 from typing import Final
 
-from msgspec.structs import replace
-
 from libs.common.cluster import Cluster, Job
 from libs.common.model import JobId, JobSpec, attempt_key
-from services.scheduler.placement.capacity import mirror
+from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.gang import Neighbours, together
+from services.scheduler.placement.imagined import without
 from services.scheduler.placement.place import Place, host_serves, takes
 from services.scheduler.placement.wish import Wish
 
@@ -44,23 +42,24 @@ def expected_end_ns(job: Job) -> int:
 
 
 class Forecast:
-    """`whens` are the nodes that could serve, and from when on they will (0: now; from UNKNOWN on nobody knows)."""
+    """`whens` are the nodes that could serve, and from when on they will (0: now; from UNKNOWN on nobody knows). `changed` are
+    to be looked at again.
+    """
 
     def __init__(self, wish: Wish, circle: str) -> None:
         self.wish: Final = wish
         self.circle: Final = circle
         self.whens: Final[dict[int, int]] = {}
-        self._seen: Final[dict[int, int]] = {}
+        self.changed = 0
 
     def bring_up(self, cluster: Cluster, places: Sequence[Place | None], now_ns: int) -> None:
-        for index, place in enumerate(places):
-            changed = place.changed if place is not None else -1
-            if self._seen.get(index) != changed:
-                self._seen[index] = changed
-                self.whens.pop(index, None)
-                when = self._when(cluster, place, now_ns) if place is not None else None
-                if when is not None:
-                    self.whens[index] = when
+        changed, self.changed = self.changed, 0
+        for index in bits(changed):
+            place = places[index]
+            self.whens.pop(index, None)
+            when = self._when(cluster, place, now_ns) if place is not None else None
+            if when is not None:
+                self.whens[index] = when
 
     def earliest(self, near: Neighbours) -> tuple[int, int]:
         """From when on the whole wish can be served, and on which nodes, as bits; none where it never can be."""
@@ -87,7 +86,7 @@ class Forecast:
         return max(known, default=0) + sum(end for end, _ in ends[len(known) : gone])
 
     def _serves(self, cluster: Cluster, place: Place, ended: list[tuple[int, str]]) -> bool:
-        later = _without(cluster, place, {key for _, key in ended})
+        later = without(cluster, place, {key for _, key in ended})
         if not host_serves(later, self.wish) or not later.admits(self.wish):
             return False
         return next(takes(later, self.wish, self.circle, later.needs(self.wish)), None) is not None
@@ -97,20 +96,3 @@ def _attempts(place: Place) -> list[str]:
     """All that is on the node, or holds something of it."""
     here = (attempt_key(job_id, attempt) for job_id, attempt in place.node.members.items())
     return list(dict.fromkeys((*here, *place.node.held, *(key for view in place.views for key in view.holds))))
-
-
-def _without(cluster: Cluster, place: Place, gone: set[str]) -> Place:
-    """The node as it will be."""
-    later, node = copy(place), place.node
-    members = {job_id: attempt for job_id, attempt in node.members.items() if attempt_key(job_id, attempt) not in gone}
-    later.node = replace(node, members=members, held={key: held for key, held in node.held.items() if key not in gone})
-    later.views = [
-        replace(
-            view,
-            holds={key: share for key, share in view.holds.items() if key not in gone},
-            parts={key: part for key, part in view.parts.items() if key not in gone},
-        )
-        for view in place.views
-    ]
-    mirror(cluster, later)
-    return later

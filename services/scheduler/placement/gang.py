@@ -4,7 +4,7 @@ Pure. Whole or not at all, and of one model of device unless the job takes any m
 neighbours in rank. A node that does not know its rack is in none: it never serves a gang that must keep together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -28,7 +28,7 @@ def members(ranking: Ranking, wish: Wish, near: Neighbours, barred: int = 0) -> 
     kinds = [kind for kind in _kinds(ranking.members & ~barred, wish, near) if kind.bit_count() >= wish.nodes]
     for kind in sorted(kinds, key=_size):
         for group in _groups(kind, wish, near):
-            return _in_ranks(_best(ranking, group, wish.nodes, near), near)
+            return in_ranks(_best(ranking, group, wish.nodes, near), near)
     return NOBODY
 
 
@@ -36,6 +36,13 @@ def together(serving: int, wish: Wish, near: Neighbours) -> int:
     """Those of these nodes of which enough may be together; 0 when there are none such."""
     kinds = [kind for kind in _kinds(serving, wish, near) if kind.bit_count() >= wish.nodes]
     return next((group for kind in kinds for group in _groups(kind, wish, near)), 0)
+
+
+def allowed(serving: int, wish: Wish, near: Neighbours) -> Iterator[int]:
+    """The sets of nodes out of which a gang may be taken, whatever it would like best."""
+    for kind in _kinds(serving, wish, near):
+        required = near.rack if "rack" in wish.required else near.spine if "spine" in wish.required else None
+        yield from (kind & bits for bits in required.values()) if required is not None else (kind,)
 
 
 def _kinds(serving: int, wish: Wish, near: Neighbours) -> list[int]:
@@ -81,7 +88,7 @@ def _top(ranking: Ranking, group: int, count: int) -> list[int]:
     return list(islice(best_first, count))
 
 
-def _in_ranks(chosen: list[int], near: Neighbours) -> list[int]:
+def in_ranks(chosen: Iterable[int], near: Neighbours) -> list[int]:
     """By registration, but those of one rack behind its first."""
     racks: dict[str, list[int]] = {}
     for index in sorted(chosen):

@@ -70,9 +70,8 @@ class Place:
         # What is free of the devices that have something free, least first; and of the one with the most.
         self.lefts: tuple[int, ...] = ()
         self.widest = 0
-        # Under what of these two `capacity.py` has filed it, and at which of its versions the node last changed.
+        # Under what of these two `capacity.py` has filed it.
         self.filed = (0, 0)
-        self.changed = 0
         # What a strategy has worked out of the node as it is.
         self.noted: tuple[object, tuple[int, ...], int, float] | None = None
         self.cpus_free = UNKNOWN

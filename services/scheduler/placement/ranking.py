@@ -77,16 +77,17 @@ class Ranking:
         if place.widest < self._least:
             return None
         if not self._plain or place.parts:
-            return self._rank_anew(place)
+            return self.rank_anew(place)
         key = (place.hardware, place.whole, place.cpus_free, place.memory_free)
         if key in self._kept:
             return self._kept[key]
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
-        found = self._kept[key] = self._rank_anew(place)
+        found = self._kept[key] = self.rank_anew(place)
         return found
 
-    def _rank_anew(self, place: Place) -> Ranked | None:
+    def rank_anew(self, place: Place) -> Ranked | None:
+        """How a node would serve that may be imagined."""
         wish = self.wish
         if not host_serves(place, wish):
             return None

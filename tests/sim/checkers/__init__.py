@@ -23,6 +23,8 @@ from tests.sim.checkers.mig_placements_legal import MigPlacementsLegal
 from tests.sim.checkers.models_keep_their_replicas import ModelsKeepTheirReplicas
 from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
+from tests.sim.checkers.nobody_takes_reserved_devices import NobodyTakesReservedDevices
+from tests.sim.checkers.only_the_willing_make_room import OnlyTheWillingMakeRoom
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
@@ -49,6 +51,8 @@ ALL: Final[tuple[type[Checker], ...]] = (
     ModelsKeepTheirReplicas,
     NoAcknowledgedFactLost,
     NoDecisionIgnored,
+    NobodyTakesReservedDevices,
+    OnlyTheWillingMakeRoom,
     PlacedOnlyOnALiveNode,
     QuotaNeverExceeded,
     RemovedOnlyWhenEmpty,

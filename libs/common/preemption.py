@@ -1,0 +1,18 @@
+"""What a job has to do with others that need its devices, as the fold has it. Pure; folded by `preemption_fold.py`."""
+
+import msgspec
+
+from libs.common.model import JobId, Member
+
+
+class Preemption(msgspec.Struct):
+    """`times` it made room, the last time for `by`. Its last checkpoint (the node's wall clock), and the last attempt that saved its work
+    when it was told to stop. `reserved` are the devices that are kept for its next placement.
+    """
+
+    times: int = 0
+    by: JobId = JobId("")
+    checkpoints: int = 0
+    checkpointed_ns: int = 0
+    saved: int = 0
+    reserved: tuple[Member, ...] = ()

@@ -1,0 +1,44 @@
+"""How the facts of preemption change a job: one function per kind, named after the kind.
+
+Pure and total, called by `fold.apply` alone. What a job says of its checkpoints is kept whatever became of the attempt meanwhile, so
+that it commutes with what the scheduler decides of it.
+"""
+
+from libs.common import facts as f
+from libs.common import job_life
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, Job
+from libs.common.model import NodeId
+
+
+def reserved(cluster: Cluster, fact: f.DevicesReserved, stamp: Stamp) -> Change:
+    """Of a job that waits, or that will wait again."""
+    job = cluster.jobs.get(fact.job_id)
+    known = all(member.node_id in cluster.nodes for member in fact.members)
+    if job is None or job.state not in (job_life.QUEUED, *job_life.ON_NODES) or fact.attempt < job.attempt or not known:
+        return NOTHING
+    before = free(cluster, job)
+    job.preemption.reserved = fact.members
+    for member in fact.members:
+        cluster.nodes[member.node_id].reserved[job.job_id] = member
+    return Change((job.job_id,), tuple(dict.fromkeys((*before, *(member.node_id for member in fact.members)))))
+
+
+def free(cluster: Cluster, job: Job) -> tuple[NodeId, ...]:
+    """Nothing is kept for the job any more; gives the nodes where something was."""
+    nodes = tuple(member.node_id for member in job.preemption.reserved)
+    for node_id in nodes:
+        cluster.nodes[node_id].reserved.pop(job.job_id, None)
+    job.preemption.reserved = ()
+    return nodes
+
+
+def checkpointed(cluster: Cluster, fact: f.JobCheckpointed, stamp: Stamp) -> Change:
+    job = cluster.jobs.get(fact.job_id)
+    if job is None:
+        return NOTHING
+    kept = job.preemption
+    kept.checkpoints, kept.checkpointed_ns = kept.checkpoints + 1, max(kept.checkpointed_ns, stamp.at_ns)
+    if fact.asked:
+        kept.saved = max(kept.saved, fact.attempt)
+    return Change((fact.job_id,))

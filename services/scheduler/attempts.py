@@ -1,0 +1,95 @@
+"""How an attempt goes on whose members are all over: the job ends, or waits in line with the next attempt.
+
+Pure. Only what is the job's own doing counts as one of its retries.
+"""
+
+from typing import Final
+
+from libs.common import job_life
+from libs.common.cluster import Job, MemberView
+from libs.common.facts import JobClosed, JobRequeued
+from libs.common.job_life import PREEMPTED
+
+# A job that nodes refuse or lose this often is failed: it would go round for ever.
+ATTEMPTS_MAX: Final = 100
+# Its node ended it at its limit, by the node's own clock (`services/node_agent/decide.py`).
+TIME_LIMIT: Final = "time_limit"
+NODE_REMOVED: Final = "node_removed"
+# A user asked for the next attempt.
+REQUEUED: Final = "requeued"
+# The time of an allocation is over.
+EXPIRED: Final = "expired"
+CANCELLED: Final = "cancelled"
+# How an allocation ends well: stopped for this, it ended as that.
+GIVEN_BACK: Final = {EXPIRED: EXPIRED, CANCELLED: "released"}
+
+
+def settled(job: Job) -> JobClosed | JobRequeued:
+    """How an attempt whose members are all over goes on. A replica that was asked to end was cancelled, whatever its exit code."""
+    members = sorted(job.members.values(), key=lambda member: member.rank)
+    reason = _reason(job, members)
+    code = _exit_code(members)
+    if job.stop_reason == REQUEUED and job.cancel is None and _tries(job) < ATTEMPTS_MAX:
+        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=REQUEUED, counted=False)
+    if job.spec.allocation is not None and job.stop_reason in GIVEN_BACK:
+        ended = GIVEN_BACK[job.stop_reason]
+        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, reason=ended)
+    if job.stop_reason == PREEMPTED and job.cancel is None and not _was_done(members):
+        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=PREEMPTED, counted=False)
+    if reason == "" and (job.cancel is None or job.spec.serve is None):
+        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
+    if reason == CANCELLED or job.cancel is not None:
+        return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=CANCELLED, exit_code=code)
+    counted = reason not in (*job_life.BY_THE_MACHINE, NODE_REMOVED, "refused", "start_timeout")
+    if may_try_again(job, reason, counted):
+        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
+    return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.FAILED, reason=reason, exit_code=code)
+
+
+def _reason(job: Job, members: list[MemberView]) -> str:
+    """Why the attempt did not succeed, in one word; empty when every member exited with 0."""
+    for member in members:
+        if member.reason in job_life.BY_THE_AGENT:
+            return member.reason
+    if all(member.exit_code == 0 for member in members):
+        return ""
+    if job.stop_reason not in ("", "gang_hurt"):
+        return job.stop_reason
+    for member in members:
+        if member.reason in job_life.BY_THE_MACHINE:
+            return member.reason
+    if any(member.reason == TIME_LIMIT for member in members):
+        return TIME_LIMIT
+    if any(member.state == job_life.REFUSED for member in members):
+        return "refused"
+    return "signalled" if any(member.signal and member.reason != "stopped" for member in members) else "failed"
+
+
+def _was_done(members: list[MemberView]) -> bool:
+    """It had ended well before it heard that it was to end."""
+    return all(member.exit_code == 0 and member.reason != "stopped" for member in members)
+
+
+def _tries(job: Job) -> int:
+    """Its attempts, but those that others ended for their own sake."""
+    return job.attempt - job.preemption.times
+
+
+def _exit_code(members: list[MemberView]) -> int | None:
+    """What a shell would show: of the member that ended the gang rather than of those that were stopped for it."""
+    bad = [member for member in members if member.exit_code != 0 and (member.exit_code is not None or member.signal)]
+    own = [member for member in bad if member.reason != "stopped"] or bad
+    if not own:
+        return None
+    return own[0].exit_code if own[0].exit_code is not None else 128 + own[0].signal
+
+
+def may_try_again(job: Job, reason: str, counted: bool) -> bool:
+    """A replica only where it was refused (its port may be taken there): else its model makes another, later after each crash."""
+    if _tries(job) >= ATTEMPTS_MAX or reason == TIME_LIMIT:
+        return False
+    if job.spec.serve is not None:
+        return reason == "refused"
+    if counted:
+        return job.retries_used < job.spec.retries
+    return job.spec.requeue or reason in ("refused", "start_timeout")

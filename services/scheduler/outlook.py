@@ -1,0 +1,56 @@
+"""What the nodes will serve later, or would if others ended, kept for those wishes that are asked about again.
+
+Pure, and derived: an answer is that of the state, whoever asked before. Of the wishes that were not asked about for longest the answers are
+forgotten.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from libs.common.cluster import Cluster, Job
+from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.forecast import Forecast
+from services.scheduler.placement.wish import Wish
+from services.scheduler.preemption.offers import Offers
+
+KEPT_MAX: Final = 32
+
+Key = TypeVar("Key")
+Kept = TypeVar("Kept", Forecast, Offers)
+
+
+class Outlook:
+    def __init__(self, cluster: Cluster, capacity: Capacity) -> None:
+        self.cluster: Final = cluster
+        self.capacity: Final = capacity
+        self.forecasts: Final[dict[tuple[Wish, str], Forecast]] = {}
+        self.offered: Final[dict[tuple[Wish, str, int], Offers]] = {}
+
+    def forecast(self, wish: Wish, circle: str, wall_ns: int) -> Forecast:
+        """When nodes will serve this wish. A circle matters only to parts of devices."""
+        key = (wish, "" if wish.whole or not wish.gpus else circle)
+        found = self._kept(self.forecasts, key, lambda: Forecast(*key))
+        found.bring_up(self.cluster, self.capacity.places, wall_ns)
+        return found
+
+    def offers(self, wish: Wish, circle: str, priority: int, may_end: Callable[[Job], bool]) -> Offers:
+        """What nodes could offer this wish if jobs of lower priority ended."""
+        found = self._kept(self.offered, (wish, circle, priority), lambda: Offers(wish, circle, may_end))
+        found.bring_up(self.capacity, self.cluster)
+        return found
+
+    def forget(self) -> None:
+        """Who may share a device has changed, and with it what a device would be worth that is full now."""
+        self.forecasts.clear()
+        self.offered.clear()
+        self.capacity.followers.clear()
+
+    def _kept(self, kept: dict[Key, Kept], key: Key, make: Callable[[], Kept]) -> Kept:
+        found = kept.pop(key, None)
+        if found is None:
+            found = make()
+            self.capacity.tell(found)
+        kept[key] = found
+        if len(kept) > KEPT_MAX:
+            self.capacity.followers.remove(kept.pop(next(iter(kept))))
+        return found

@@ -1,0 +1,1 @@
+"""Who makes room for whom: the jobs that may be preempted, what they would lose, and which of them end for the first in line."""

@@ -1,0 +1,98 @@
+"""Which jobs end so that another one can be placed: of all nodes that could serve it, those where least work is lost.
+
+Pure. A gang ends whole: once it ends for one node, its other nodes cost nothing more. What a gang must keep together (`required` levels)
+narrows the choice; what it would like is not worth anybody's work.
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from libs.common.cluster import Job
+from libs.common.model import JobId
+from services.scheduler.placement import gang
+from services.scheduler.placement.choose import Choice
+from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.wish import Wish
+from services.scheduler.preemption.offers import Offer, Offers, saved_ns, share_of
+from services.scheduler.state import State
+
+
+class Room(NamedTuple):
+    """Where the job goes, and who ends for it."""
+
+    choice: Choice
+    victims: tuple[Job, ...]
+
+
+class _Picked(NamedTuple):
+    lost: int
+    nodes: dict[int, None]
+    victims: dict[JobId, None]
+
+
+def room_for(state: State, job: Job, wish: Wish) -> Room | None:
+    """What jobs of lower priority can make, if none of them is needed it is None."""
+    offers = state.offers(wish, circle_of(state.cluster, job.tenant), job.spec.priority)
+    room = _room(state, wish, offers.of)
+    return room if room is not None and room.victims else None
+
+
+def room_again(state: State, job: Job, wish: Wish) -> Room | None:
+    """Where a gang that ends goes on: on the devices that it has and that are left to it, beside them on what is free."""
+    offers = Offers(wish, circle_of(state.cluster, job.tenant), lambda other: other is job)
+    offers.changed = state.capacity.everywhere
+    offers.bring_up(state.capacity, state.cluster)
+    own_first = {index: Offer(offer.level, offer.take, (), 0, int(bool(offer.jobs))) for index, offer in offers.of.items()}
+    return _room(state, wish, own_first)
+
+
+def lost_ns(job: Job, now_ns: int) -> int:
+    """The work that is lost if it ends now, in hundredths of a GPU times nanoseconds."""
+    return share_of(job) * max(0, now_ns - saved_ns(job))
+
+
+def _room(state: State, wish: Wish, offers: dict[int, Offer]) -> Room | None:
+    near = state.capacity.near
+    groups = gang.allowed(sum([1 << index for index in offers]), wish, near) if wish.nodes > 1 else ()
+    sets = [{index: offer for index, offer in offers.items() if group >> index & 1} for group in groups] or [offers]
+    picks = [picked for offered in sets if (picked := _pick(state, offered, wish.nodes)) is not None]
+    if not picks:
+        return None
+    best = min(picks, key=lambda picked: (picked.lost, *picked.nodes))
+    choice: Choice = []
+    for index in gang.in_ranks(best.nodes, near):
+        place = state.capacity.places[index]
+        assert place is not None, "only usable nodes offer anything"
+        choice.append((place.node_id, place.taken(offers[index].take, wish)))
+    return Room(choice, tuple(state.cluster.jobs[job_id] for job_id in best.victims))
+
+
+def _pick(state: State, offers: dict[int, Offer], count: int) -> _Picked | None:
+    """So many nodes, each the one that adds least to what is lost."""
+    now_ns = state.wall_ns
+    line = [(offer.share * now_ns - offer.saved, -offer.level, index) for index, offer in offers.items()]
+    if len(line) < count:
+        return None
+    heapify(line)
+    picked = _Picked(0, {}, {})
+    while len(picked.nodes) < count:
+        lost, _, index = heappop(line)
+        if index not in picked.nodes:
+            picked.nodes[index] = None
+            picked = picked._replace(lost=picked.lost + lost)
+            ending = [job_id for job_id in offers[index].jobs if job_id not in picked.victims]
+            picked.victims.update(dict.fromkeys(ending))
+            for other in _also_on(state, offers, ending):
+                heappush(line, (_lost_beside(state, offers[other], picked.victims), -offers[other].level, other))
+    return picked
+
+
+def _also_on(state: State, offers: dict[int, Offer], ending: list[JobId]) -> list[int]:
+    """Nodes where these jobs run too, and which have now less to lose."""
+    jobs, index = state.cluster.jobs, state.capacity.index
+    nodes = [index[node_id] for job_id in ending if len(jobs[job_id].members) > 1 for node_id in jobs[job_id].members]
+    return [node for node in nodes if node in offers]
+
+
+def _lost_beside(state: State, offer: Offer, victims: dict[JobId, None]) -> int:
+    return sum(lost_ns(state.cluster.jobs[job_id], state.wall_ns) for job_id in offer.jobs if job_id not in victims)

@@ -1,0 +1,102 @@
+"""What each node could offer a wish if jobs of lower priority ended there, and which: those that lose least, and none in vain.
+
+Pure, and derived as a ranking is (`placement/ranking.py`): only nodes that changed since it was last asked are looked at again. On one
+node jobs are taken that saved their work last; what the others then do not need is left alone. Held against all other choices by
+tests/property/test_preemption.py.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from libs.common.cluster import Cluster, Job
+from libs.common.model import JobId, attempt_key
+from services.scheduler.placement.capacity import Capacity, bits
+from services.scheduler.placement.imagined import without
+from services.scheduler.placement.place import Place, Take, host_serves
+from services.scheduler.placement.ranking import Ranked
+from services.scheduler.placement.wish import Wish
+
+# Whether a job may end for another one.
+MayEnd = Callable[[Job], bool]
+
+
+class Offer(NamedTuple):
+    """How good the way is (`ranking.py`), the devices, the jobs that end for them. What these hold in all, in hundredths of a GPU, and the
+    sum of that times when each saved its work last: `share * now - saved` is what is lost.
+    """
+
+    level: int
+    take: Take
+    jobs: tuple[JobId, ...] = ()
+    share: int = 0
+    saved: int = 0
+
+
+class Offers:
+    """`of` has the nodes that could serve, also those that serve as they are. `changed` are to be looked at again."""
+
+    def __init__(self, wish: Wish, circle: str, may_end: MayEnd) -> None:
+        self.wish: Final = wish
+        self.circle: Final = circle
+        self.may_end: Final = may_end
+        self.changed = 0
+        self.of: dict[int, Offer] = {}
+
+    def bring_up(self, capacity: Capacity, cluster: Cluster) -> None:
+        """Look again at what has changed."""
+        self.ranking = capacity.ranking(self.wish, self.circle)
+        changed, self.changed = self.changed, 0
+        for index in bits(changed):
+            place = capacity.places[index]
+            found = self._look_at(cluster, place) if place is not None else None
+            if found is not None:
+                self.of[index] = found
+            else:
+                self.of.pop(index, None)
+
+    def _look_at(self, cluster: Cluster, place: Place) -> Offer | None:
+        if place.index in self.ranking.best and host_serves(place, self.wish):
+            return Offer(*self.ranking.best[place.index])
+        here = [cluster.jobs[job_id] for job_id in place.node.members]
+        ending = sorted([job for job in here if self.may_end(job)], key=_least_lost)
+        for count in range(1, len(ending) + 1):
+            found = self._without(cluster, place, ending[:count])
+            if found is not None:
+                return self._sparing(cluster, place, ending[:count], found)
+        return None
+
+    def _sparing(self, cluster: Cluster, place: Place, ending: list[Job], found: Ranked) -> Offer:
+        """Without those whose end is not needed, now that the last one ends; whoever would lose most is asked first."""
+        for job in sorted(ending[:-1], key=_least_lost, reverse=True):
+            rest = [other for other in ending if other is not job]
+            enough = self._without(cluster, place, rest)
+            if enough is not None:
+                ending, found = rest, enough
+        shares = [(share_of(job), saved_ns(job)) for job in ending]
+        jobs = tuple(job.job_id for job in ending)
+        return Offer(*found, jobs, sum(share for share, _ in shares), sum(share * saved for share, saved in shares))
+
+    def _without(self, cluster: Cluster, place: Place, ending: Sequence[Job]) -> Ranked | None:
+        """How the node would serve without these jobs."""
+        if self.wish.whole and place.whole.bit_count() + _devices_of(place, ending) < self.wish.gpus:
+            return None
+        left = without(cluster, place, {attempt_key(job.job_id, job.attempt) for job in ending})
+        return self.ranking.rank_anew(left) if host_serves(left, self.wish) else None
+
+
+def share_of(job: Job) -> int:
+    """What it holds on all its nodes, in hundredths; at least 1."""
+    return sum(hold.share for member in job.members.values() for hold in member.gpus) or 1
+
+
+def saved_ns(job: Job) -> int:
+    """Since when its work would have to be done again."""
+    return max(job.placed_ns, job.preemption.checkpointed_ns)
+
+
+def _least_lost(job: Job) -> tuple[int, int, int, str]:
+    return (-saved_ns(job), share_of(job), job.spec.priority, job.job_id)
+
+
+def _devices_of(place: Place, jobs: Iterable[Job]) -> int:
+    return sum(len(job.members[place.node_id].gpus) for job in jobs)

@@ -1,0 +1,34 @@
+"""A job is preempted only if it said that it may be, for a job of higher priority, not before it has run for as long as it asked for;
+and it is tried again, whatever came of it, unless it had ended well or somebody cancelled it.
+"""
+
+from typing import Final
+
+from libs.common.change import Stamp
+from libs.common.cluster import Cluster
+from libs.common.facts import AnyFact, Commit, JobClosed, JobPreempted, Unknown
+from libs.common.job_life import PREEMPTED
+from tests.sim.checkers.checker import Checker
+
+# Two machines' clocks differ by so much at most (`machine.power_on`).
+RATE_MAX: Final = 1.01
+
+
+class OnlyTheWillingMakeRoom(Checker):
+    def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+        if isinstance(fact, JobPreempted):
+            self._preempted(cluster, fact)
+        if isinstance(fact, JobClosed):
+            job = cluster.jobs[fact.job_id]
+            well = fact.outcome == "completed" or job.cancel is not None
+            if job.stop_reason == PREEMPTED and not well:
+                self.fail(f"{fact.job_id} was preempted and is {fact.outcome} for it ({fact.reason})")
+
+    def _preempted(self, cluster: Cluster, fact: JobPreempted) -> None:
+        job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
+        if not job.spec.preemptible or job.spec.priority >= by.spec.priority:
+            self.fail(f"{fact.job_id} of priority {job.spec.priority} is preempted for {fact.by} of {by.spec.priority}")
+        living = [running for running in self.world.truth.by_job.get(fact.job_id, ()) if running.attempt == fact.attempt]
+        ran_s = max((self.world.loop.now - running.began_s for running in living), default=job.spec.min_run_s)
+        if ran_s * RATE_MAX < job.spec.min_run_s:
+            self.fail(f"{fact.job_id} is preempted after {ran_s:.1f} s of {job.spec.min_run_s}")

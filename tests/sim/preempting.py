@@ -1,0 +1,31 @@
+"""Jobs that may be preempted, in one run: a pure function of the seed, with dice of its own: runs without them stay as they were."""
+
+import random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.model import JobSpec
+from tests.sim.orders import TimedFacts
+
+PART_OF_SEEDS: Final = 0.6
+PART_OF_JOBS: Final = 0.6
+
+
+def with_preemption(seed: int, acts: TimedFacts) -> TimedFacts:
+    """The same acts, in most seeds with jobs that make room for others."""
+    dice = random.Random(f"preemption {seed}")
+    if dice.random() >= PART_OF_SEEDS:
+        return acts
+    return [
+        (at_s, tuple(replace(fact, spec=_yielding(dice, fact.spec)) if isinstance(fact, f.JobSubmitted) else fact for fact in facts))
+        for at_s, facts in acts
+    ]
+
+
+def _yielding(dice: random.Random, spec: JobSpec) -> JobSpec:
+    if dice.random() >= PART_OF_JOBS:
+        return spec
+    words: dict[str, Any] = {"preemptible": True, "requeue": True, "min_run_s": dice.choice((0, 0, 2, 5))}
+    return replace(spec, priority=min(spec.priority, dice.choice((10, 40, 90))), **words)
