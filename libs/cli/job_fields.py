@@ -67,6 +67,7 @@ FIELDS: Final[dict[str, Field]] = {
     "after": Field(NAMES, "after"),
     "singleton": Field(TRUTH, "singleton"),
     "hold": Field(TRUTH, "hold"),
+    "array": Field(TEXT, "array"),
     "cpus": Field(NUMBER, "cpus"),
     "memory": Field(SIZE, "memory"),
     "gpu_memory": Field(SIZE, "gpu_memory"),

@@ -83,6 +83,11 @@ def over_in(job: Job, now: datetime) -> str:
     return f"over in {show_duration((over - now).total_seconds())}" if over else ""
 
 
+def elements_of(job: Job) -> str:
+    """Of an array: `80 queued, 4 running, 16 completed`."""
+    return ", ".join(f"{count} {state}" for state, count in ((job.get("array") or {}).get("states") or {}).items())
+
+
 def row(job: Job, now: datetime) -> list[str]:
     """The cells of COLUMNS."""
     return [
@@ -94,7 +99,7 @@ def row(job: Job, now: datetime) -> list[str]:
         age(job.get("submitted_at"), now),
         between(job.get("started_at"), job.get("ended_at"), now),
         places(job.get("node_ids")),
-        why_of(job) or over_in(job, now),
+        why_of(job) or over_in(job, now) or elements_of(job),
     ]
 
 

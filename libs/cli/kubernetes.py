@@ -15,6 +15,7 @@ from libs.cli.job_fields import Written
 from libs.cli.kubernetes_tree import Reading, Section
 from libs.cli.kubernetes_where import where
 from libs.cli.yaml_nodes import fault, place
+from libs.common import arrays
 from libs.common.model import MIG, MPS, TIME_SLICE, WHOLE_GPU
 
 KINDS: Final = ("Pod", "Job")
@@ -89,10 +90,22 @@ def _tries(kind: str, spec: Section, pod: Section) -> dict[str, Any]:
                 node, f"{pod.path}restartPolicy: {node.value} is not honoured: it is tried once; muster submit --retries, muster deploy"
             )
         return {"retries": 0}
-    for key in ("parallelism", "completions"):
-        if (found := spec.take(key)) is not None and found.value != "1":
-            pod.reading.warn(found, f"{spec.path}{key}: {found.value} is not honoured: one job is submitted; submit it once for each")
-    return {"retries": spec.number("backoffLimit", BACKOFF_LIMIT)}
+    retries = spec.number("backoffLimitPerIndex", -1)
+    return {"retries": retries if retries >= 0 else spec.number("backoffLimit", BACKOFF_LIMIT)} | _completions(spec)
+
+
+def _completions(spec: Section) -> dict[str, Any]:
+    """So many of them are an array. Pods that end when one of them has (no `completions`) are not."""
+    at = spec.at
+    completions, parallelism = spec.number("completions", 0), spec.number("parallelism", 1)
+    spec.take("completionMode")
+    if completions > arrays.ELEMENTS_MAX or parallelism > arrays.ELEMENTS_MAX:
+        raise spec.reading.fault(at, f"'{spec.path}completions' and parallelism must be at most {arrays.ELEMENTS_MAX}")
+    if not completions and parallelism > 1:
+        spec.reading.warn(at, f"{spec.path}parallelism: {parallelism} is not honoured without completions: one job is submitted")
+    if completions < 2:
+        return {}
+    return {"array": f"0-{completions - 1}" + (f"%{parallelism}" if 0 < parallelism < completions else "")}
 
 
 def _container(pod: Section, annotations: Mapping[str, tuple[str, Node]]) -> dict[str, Any]:

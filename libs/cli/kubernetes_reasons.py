@@ -7,16 +7,12 @@ from typing import Final
 
 _IMAGE: Final = "the command runs on the node itself, without an image"
 _VOLUMES: Final = "a job sees its node's files; muster submit --upload takes a directory along"
-_MANY: Final = "one job is submitted: submit it once for each"
 _TENANT: Final = "whose job it is, and its limits, follow from your key"
 _ORDER: Final = "muster submit --priority orders a tenant's jobs, 0 to 100"
 _NETWORK: Final = "a job has its node's network; muster port-forward reaches its ports"
 
 REASONS: Final = {
     "affinity": "only what a node must have is read: one term, In, one value",
-    "completions": _MANY,
-    "parallelism": _MANY,
-    "completionMode": _MANY,
     "envFrom": "give variables one by one, and secrets by muster submit --secret",
     "valueFrom": "give a value; for a secret muster secret set NAME, then muster submit --secret NAME",
     "ephemeral-storage": "local disks are not counted",

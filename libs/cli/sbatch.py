@@ -184,11 +184,12 @@ def _restart(script: Script) -> dict[str, Any]:
 
 
 def _order(script: Script) -> dict[str, Any]:
-    """When it may begin."""
+    """How often, and when it may begin."""
     nothing: list[str] = []
     waits = script.value("dependency", values.dependencies, nothing)
     after = [wait for wait in waits if wait != SINGLETON]
-    found: dict[str, Any] = {"after": after, "singleton": SINGLETON in waits, "hold": "hold" in script.said}
+    array = script.value("array", values.array, "")
+    found: dict[str, Any] = {"array": array, "after": after, "singleton": SINGLETON in waits, "hold": "hold" in script.said}
     return {field: value for field, value in found.items() if value}
 
 

@@ -23,6 +23,7 @@ MAY_TAKE: Final = ("exclusive", "get-user-env", "nice", "propagate", "reboot")
 HONOURED: Final = (
     "job-name", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-task", "gres",
     "mem", "mem-per-cpu", "mem-per-gpu", "time", "chdir", "nodelist", "requeue", "no-requeue", "export", "switches", "dependency", "hold",
+    "array",
 )  # fmt: skip
 
 _OUTPUT: Final = "Muster keeps what a job writes: muster logs JOB"
@@ -32,7 +33,6 @@ _MAIL: Final = "Muster sends no mail: muster wait JOB"
 
 NOT_HONOURED: Final = {
     "account": _TENANT,
-    "array": "one job is submitted: submit the script once for each element, its number as a variable",
     "begin": "hold it (--hold), and when it is time: muster release JOB",
     "clusters": "give the cluster by MUSTER_URL or muster login",
     "comment": "labels say such things: muster submit --label",

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 from typing import Final, NamedTuple
 
+from libs.common import arrays
 from libs.common.model import NODES_MAX
 from libs.common.ordering import AFTER, SINGLETON
 
@@ -72,6 +73,10 @@ def devices(text: str) -> Devices:
     if "," in text or ":" in kind:
         raise ValueError("expected a number of GPUs, or MODEL:NUMBER")
     return Devices(number(count), kind)
+
+
+def array(text: str) -> str:
+    return arrays.written(arrays.parse(text))
 
 
 def dependencies(text: str) -> list[str]:

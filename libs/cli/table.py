@@ -21,9 +21,9 @@ BOLD: Final = "1"
 
 STATE_COLOURS: Final = {
     "running": GREEN, "completed": DIM, "failed": RED, "rejected": RED, "cancelled": YELLOW, "pending": CYAN, "queued": CYAN,
-    "placed": CYAN, "releasing": YELLOW, "healthy": GREEN, "degraded": YELLOW, "unreachable": RED, "lost": RED, "offline": RED,
-    "resetting": YELLOW, "in_use": GREEN, "allocated": CYAN, "maintenance": YELLOW, "error": RED, "started": GREEN, "ready": GREEN,
-    "starting": CYAN, "waiting": CYAN, "redeploying": CYAN, "crash_looping": RED, "stopping": YELLOW, "undeployed": DIM,
+    "begun": GREEN, "placed": CYAN, "releasing": YELLOW, "healthy": GREEN, "degraded": YELLOW, "unreachable": RED, "lost": RED,
+    "offline": RED, "resetting": YELLOW, "in_use": GREEN, "allocated": CYAN, "maintenance": YELLOW, "error": RED, "started": GREEN,
+    "ready": GREEN, "starting": CYAN, "waiting": CYAN, "redeploying": CYAN, "crash_looping": RED, "stopping": YELLOW, "undeployed": DIM,
 }  # fmt: skip
 
 

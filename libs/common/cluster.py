@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common import job_life, node_life
+from libs.common import arrays, job_life, node_life
 from libs.common.arrivals import Arrivals
 from libs.common.identity import Key as Key
 from libs.common.identity import Secret as Secret
@@ -52,6 +52,18 @@ class Cancel(msgspec.Struct, frozen=True, order=True):
     user: str = ""
 
 
+class Elements(msgspec.Struct):
+    """Of an array: how many of its elements have begun, the numbers of those that have not ended, how many ended how, the exit code of the
+    first that failed, and which are cancelled before they have begun.
+    """
+
+    begun: int = 0
+    alive: dict[JobId, int] = {}
+    ended: dict[str, int] = {}
+    exit_code: int | None = None
+    early: dict[JobId, Cancel] = {}
+
+
 class Job(msgspec.Struct):
     """A job and its current attempt. Times are nanoseconds of the writers' wall clocks, for people; nothing is
     decided by them alone.
@@ -87,10 +99,27 @@ class Job(msgspec.Struct):
     members: dict[NodeId, MemberView] = {}
     order: Ordering = msgspec.field(default_factory=Ordering)
     preemption: Preemption = msgspec.field(default_factory=Preemption)
+    # Of an array; of one of its elements, the array.
+    elements: Elements | None = None
+    array: JobId = JobId("")
 
     @property
     def ref(self) -> AttemptRef:
         return AttemptRef(self.job_id, self.attempt)
+
+    @property
+    def waiting(self) -> int:
+        """As how many jobs it counts while it waits: an array as those of its elements that have not begun."""
+        if self.elements is None or self.spec.array is None:
+            return 1
+        return arrays.count(self.spec.array) - self.elements.begun
+
+    @property
+    def has_room(self) -> bool:
+        """Of an array: whether one more of its elements may be alive."""
+        if self.elements is None or self.spec.array is None or not self.spec.array.at_once:
+            return True
+        return len(self.elements.alive) < self.spec.array.at_once
 
 
 class GpuView(msgspec.Struct):
@@ -348,8 +377,10 @@ def owes_nothing(cluster: Cluster, node: Node) -> bool:
 
 
 def all_over(job: Job) -> bool:
-    """Every member of the attempt has released, refused or was lost: nothing of it can be alive."""
-    return all(member.state in job_life.MEMBER_OVER for member in job.members.values())
+    """Every member of the attempt has released, refused or was lost, every element has ended: nothing of it can be alive."""
+    return not (job.elements is not None and job.elements.alive) and all(
+        member.state in job_life.MEMBER_OVER for member in job.members.values()
+    )
 
 
 def is_ready(job: Job) -> bool:

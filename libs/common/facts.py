@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.allocation_facts import AllocationExtended as AllocationExtended
 from libs.common.allocation_facts import AllocationWarned as AllocationWarned
+from libs.common.array_facts import ElementBegun as ElementBegun
 from libs.common.errors import Corrupt, Refused, TooNew
 from libs.common.fact import Fact as Fact
 from libs.common.identity_facts import AccessRecorded as AccessRecorded
@@ -283,7 +284,9 @@ GatewayFact = (
     | AllocationExtended
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
-JobDecision = JobQueued | JobPlaced | JobStopOrdered | JobPreempted | DevicesReserved | JobRequeued | JobClosed | AllocationWarned
+JobDecision = (
+    JobQueued | ElementBegun | JobPlaced | JobStopOrdered | JobPreempted | DevicesReserved | JobRequeued | JobClosed | AllocationWarned
+)
 SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
 NodeJobFact = JobStarted | JobCheckpointed | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
 NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered

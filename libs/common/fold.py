@@ -9,6 +9,7 @@ from typing import Final
 
 from libs.common import (
     allocation_fold,
+    array_fold,
     job_fold,
     key_fold,
     membership_fold,
@@ -166,6 +167,7 @@ _FOLDS: Final = {
     f.ClusterConfigured: _cluster_configured,
     f.LeaseExtended: _lease_extended,
     f.JobQueued: job_fold.queued,
+    f.ElementBegun: array_fold.begun,
     f.JobPlaced: job_fold.placed,
     f.JobStopOrdered: job_fold.stop_ordered,
     f.JobPreempted: job_fold.preempted,

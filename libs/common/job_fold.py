@@ -6,10 +6,10 @@ members, so that the order in which two nodes speak does not matter.
 
 from collections.abc import Collection
 
-from libs.common import arrivals, job_life, ledger, model_fold, order_fold, preemption_fold
+from libs.common import array_fold, arrivals, job_life, ledger, model_fold, order_fold, preemption_fold
 from libs.common import facts as f
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Job, MemberView, all_over, known_to_agent, tenant_of
+from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Elements, Job, MemberView, all_over, known_to_agent, tenant_of
 from libs.common.model import JobId, Member, NodeId, attempt_key
 from libs.common.ordering import MIB
 
@@ -18,8 +18,9 @@ def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
     if fact.job_id in cluster.jobs:
         return NOTHING
     job = Job(fact.job_id, fact.spec, fact.tenant, fact.user, stamp.seq, request=fact.request, submitted_ns=stamp.at_ns)
+    job.elements = Elements() if fact.spec.array is not None else None
     cluster.jobs[fact.job_id] = job
-    tenant_of(cluster, fact.tenant).waiting += 1
+    tenant_of(cluster, fact.tenant).waiting += job.waiting
     order_fold.begin(cluster, job)
     return Change((fact.job_id,))
 
@@ -27,10 +28,12 @@ def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
 def cancel_requested(cluster: Cluster, fact: f.CancelRequested, stamp: Stamp) -> Change:
     job = cluster.jobs.get(fact.job_id)
     wish = Cancel(fact.grace_s, fact.signal, fact.user)
-    if job is None or job.state in job_life.ENDED or (job.cancel is not None and job.cancel <= wish):
+    if job is None:
+        return array_fold.cancelled_early(cluster, fact.job_id, wish)
+    if job.state in job_life.ENDED or (job.cancel is not None and job.cancel <= wish):
         return NOTHING
     job.cancel = wish
-    return Change((fact.job_id,))
+    return Change((fact.job_id, *array_fold.cancelled(cluster, job, wish)))
 
 
 def admitted(cluster: Cluster, fact: f.JobAdmitted, stamp: Stamp) -> Change:
@@ -46,8 +49,8 @@ def rejected(cluster: Cluster, fact: f.JobRejected, stamp: Stamp) -> Change:
     if job is None or job.admitted:
         return NOTHING
     job.reason = fact.reason
-    dependents = _end(cluster, job, job_life.REJECTED, stamp)
-    return Change((fact.job_id, *dependents))
+    touched = _end(cluster, job, job_life.REJECTED, stamp)
+    return Change((fact.job_id, *touched))
 
 
 def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
@@ -56,14 +59,15 @@ def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
         return NOTHING
     job.state = job_life.QUEUED
     job.queued_ns = stamp.at_ns
-    arrivals.note(cluster.arrivals, job.spec)
+    if job.elements is None:
+        arrivals.note(cluster.arrivals, job.spec)
     order_fold.queued(cluster, job)
     return Change((fact.job_id,))
 
 
 def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     job = _job_allowing(cluster, fact.job_id, "job.placed")
-    if job is None or job.attempt != fact.attempt or not _placeable(cluster, fact.members):
+    if job is None or job.elements is not None or job.attempt != fact.attempt or not _placeable(cluster, fact.members):
         return NOTHING
     job.state = job_life.PLACED
     job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
@@ -140,8 +144,8 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     _leave_nodes(cluster, job)
     nodes += preemption_fold.free(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
-    dependents = _end(cluster, job, fact.outcome, stamp)
-    return Change((fact.job_id, *dependents), nodes, model_fold.closed(cluster, job, fact, stamp))
+    touched = _end(cluster, job, fact.outcome, stamp)
+    return Change((fact.job_id, *touched), nodes, model_fold.closed(cluster, job, fact, stamp))
 
 
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
@@ -285,15 +289,17 @@ def _forget_attempt(cluster: Cluster, job: Job) -> None:
 
 
 def _end(cluster: Cluster, job: Job, state: str, stamp: Stamp) -> tuple[JobId, ...]:
-    """Gives the jobs that waited for this one."""
+    """Gives the jobs that waited for this one, and the array whose element it was."""
     if job.state in (job_life.PENDING, job_life.QUEUED):
-        tenant_of(cluster, job.tenant).waiting -= 1
+        tenant_of(cluster, job.tenant).waiting -= job.waiting
+    if job.elements is not None:
+        job.elements.early = {}
     job.state = state
     job.ended_ns = stamp.at_ns
-    dependents = order_fold.end(cluster, job)
+    touched = order_fold.end(cluster, job) + array_fold.ended(cluster, job)
     cluster.ended[job.job_id] = stamp.seq
     if len(cluster.ended) > ENDED_JOBS_KEPT:
         oldest = next(iter(cluster.ended))
         del cluster.ended[oldest]
         del cluster.jobs[oldest]
-    return dependents
+    return touched

@@ -11,6 +11,7 @@ from typing import Final
 
 PENDING: Final = "pending"
 QUEUED: Final = "queued"
+BEGUN: Final = "begun"
 PLACED: Final = "placed"
 RUNNING: Final = "running"
 RELEASING: Final = "releasing"
@@ -20,13 +21,14 @@ CANCELLED: Final = "cancelled"
 REJECTED: Final = "rejected"
 
 ENDED: Final = (COMPLETED, FAILED, CANCELLED, REJECTED)
-LIVE: Final = (PENDING, QUEUED, PLACED, RUNNING, RELEASING)
+LIVE: Final = (PENDING, QUEUED, BEGUN, PLACED, RUNNING, RELEASING)
 ON_NODES: Final = (PLACED, RUNNING, RELEASING)
 
 # Who answers for each state: what it waits for, and on whom.
 WAITS_FOR: Final = {
     PENDING: "quota to admit or reject it",
     QUEUED: "the scheduler to place it",
+    BEGUN: "its elements to end",
     PLACED: "every member of it to start",
     RUNNING: "its processes to end",
     RELEASING: "its devices to be proved clean",
@@ -42,6 +44,11 @@ JOB_LIFE: Final[dict[tuple[str, str], str]] = {
     (PENDING, "job.rejected"): REJECTED,
     (PENDING, "job.queued"): QUEUED,
     (QUEUED, "job.placed"): PLACED,
+    (QUEUED, "array.element_begun"): QUEUED,
+    (QUEUED, "array.element_begun:last"): BEGUN,
+    (BEGUN, "job.closed:completed"): COMPLETED,
+    (BEGUN, "job.closed:failed"): FAILED,
+    (BEGUN, "job.closed:cancelled"): CANCELLED,
     (QUEUED, "job.closed:cancelled"): CANCELLED,
     (QUEUED, "job.closed:rejected"): REJECTED,
     (PLACED, "members.started"): RUNNING,

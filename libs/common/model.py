@@ -63,6 +63,15 @@ class Allocation(msgspec.Struct, frozen=True):
     warn_s: int = 300
 
 
+class Array(msgspec.Struct, frozen=True):
+    """What makes a job an array of many alike: the numbers of its elements, as (first, last, step), the smaller ones first; how many of
+    them may be alive at a time (0: any number). Read by `arrays.py`.
+    """
+
+    ranges: tuple[tuple[int, int, int], ...]
+    at_once: int = 0
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for. `gpus` counts devices per node, `gpu_share` is the part of each, in hundredths.
 
@@ -75,7 +84,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `scheduling_policy` is what the job counts on of its queue, as the gateway checked it.
     From `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run; it begins when each job of `after`
     has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
-    releases it.
+    releases it. An `array` is as many jobs.
     One that is `preemptible` makes room for jobs of higher priority once it has run for `min_run_s`: it hears `checkpoint_signal`, has
     `checkpoint_grace_s` to save its work, and waits for its next attempt.
     """
@@ -131,6 +140,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[tuple[str, JobId], ...] = ()
     singleton: bool = False
     hold: bool = False
+    array: Array | None = None
     preemptible: bool = False
     checkpoint_grace_s: int = 0
     checkpoint_signal: int = 15

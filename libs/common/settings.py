@@ -271,6 +271,8 @@ ELSEWHERE: Final = {
     "MUSTER_JOB_NAME": "in a job: its name",
     "MUSTER_JOB_DIR": "in a job: its directory on the node",
     "MUSTER_ATTEMPT": "in a job: which attempt this is, its fencing token",
+    "MUSTER_ARRAY_ID": "in an element of an array: the array's id",
+    "MUSTER_ARRAY_TASK_ID": "in an element of an array: its number",
     "MUSTER_RANK": "in a job: which of its nodes this is",
     "MUSTER_WORLD_SIZE": "in a job: how many nodes it has",
     "MUSTER_GPUS": "in a job: the devices that it holds here",

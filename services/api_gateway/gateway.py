@@ -12,7 +12,7 @@ from base64 import b32encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
-from libs.common import archive, fold, snapshot_store, subjects
+from libs.common import archive, arrays, fold, snapshot_store, subjects
 from libs.common import facts as f
 from libs.common.bus import Bus
 from libs.common.clock import Clock, ClockWatch
@@ -245,25 +245,43 @@ class Gateway:
             await self.waiting.sequence(seq)
 
     def job(self, ref: str, principal: Principal) -> Job:
-        """By id, name, or unique beginning of an id, of those that the principal sees. Raises Problem 404, or 409 naming the candidates."""
+        """By id, name, or unique beginning of an id, of those that the principal sees; an element by that of its array and its number.
+
+        Raises Problem 404, or 409 naming the candidates.
+        """
+        known = self.cluster.jobs.get(JobId(ref))
+        candidates = self._candidates(ref, principal)
+        if len(candidates) > 1:
+            raise Problem(409, f"{ref!r} begins the ids of several jobs: write more of it", candidates=candidates)
+        if candidates:
+            return self.cluster.jobs[candidates[0]]
+        element = self.element(ref, principal)
+        if element is not None and element[1] in self.cluster.jobs:
+            return self.cluster.jobs[element[1]]
+        if element is not None:
+            raise Problem(404, f"{element[1]} has not begun, or has ended long ago, or there is none: muster describe {element[0].job_id}")
+        kind = Problem if known is None else Denied
+        raise kind(
+            404,
+            f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps --all` (GET /v1/jobs?all=1) lists them",
+        )
+
+    def element(self, ref: str, principal: Principal) -> tuple[Job, JobId] | None:
+        """The array and the id of its element that such a text names, whether it has begun or not; None when it names something else."""
+        name, number = arrays.element_of(ref)
+        found = self._candidates(name, principal) if name and not self._candidates(ref, principal) else []
+        array = self.cluster.jobs[found[0]] if len(found) == 1 else None
+        return (array, arrays.element_id(array.job_id, number)) if array is not None and array.elements is not None else None
+
+    def _candidates(self, ref: str, principal: Principal) -> list[JobId]:
+        """The one of that id or name, else those whose ids begin so."""
 
         def seen(job: Job) -> bool:
             return roles.sees(principal, job.tenant)
 
         known = self.cluster.jobs.get(JobId(ref))
         found = known if known is not None and seen(known) else self.index.named(ref, seen)
-        if found is not None:
-            return found
-        candidates = self.index.beginning(ref, seen) if ref else []
-        if len(candidates) > 1:
-            raise Problem(409, f"{ref!r} begins the ids of several jobs: write more of it", candidates=candidates)
-        if not candidates:
-            kind = Problem if known is None else Denied
-            raise kind(
-                404,
-                f"no job has the id, the name or an id beginning with {ref[:64]!r}: `muster ps --all` (GET /v1/jobs?all=1) lists them",
-            )
-        return self.cluster.jobs[candidates[0]]
+        return [found.job_id] if found is not None else self.index.beginning(ref, seen) if ref else []
 
     async def archived_job(self, ref: str, principal: Principal) -> list[int]:
         """The commits of a job that left the live state, by its whole id; none when nobody knows it or the principal may not."""

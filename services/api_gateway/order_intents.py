@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.common import job_life
+from libs.common import arrays, job_life
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Refused
 from libs.common.facts import JobUpdated, QueueSet, RequeueRequested
@@ -54,6 +54,8 @@ def take_aliases(values: dict[str, Any]) -> None:
             values["estimate_s"] = _taken(values, name, "estimate_s", lambda text: duration_s(text, "estimate"))
     if "after" in values:
         values["after"] = dependencies(values["after"])
+    if values.get("array") is not None:
+        values["array"] = elements(values["array"])
 
 
 def _taken(values: dict[str, Any], alias: str, name: str, read: Callable[[object], int]) -> int:
@@ -74,6 +76,15 @@ def dependencies(given: object) -> list[list[str]]:
     return found
 
 
+def elements(given: object) -> dict[str, object]:
+    """The fields of Array of "0-99%4". Raises Refused."""
+    try:
+        found: dict[str, object] = msgspec.to_builtins(arrays.parse(str(given)))
+    except ValueError as error:
+        raise Refused(f"array: {str(given)[:64]!r}: {error}") from None
+    return found
+
+
 def _pairs(given: object) -> list[tuple[str, str]]:
     words = given.split(":") if isinstance(given, str) else given
     if not isinstance(words, list) or len(words) < 2 or not all(isinstance(word, str) and word for word in words) or words[0] not in AFTER:
@@ -87,6 +98,8 @@ def check_order(cluster: Cluster, spec: JobSpec, job_named: Callable[[str], Job]
         check_known([spec.queue], cluster.queues, "queue")
     if spec.singleton and not spec.name:
         raise Refused("singleton: it needs a name: no other job of that name and user runs meanwhile")
+    if spec.array is not None and spec.stdin:
+        raise Refused("stdin: an array has many elements and no input: leave it out")
     return replace(spec, after=tuple((kind, job_named(ref).job_id) for kind, ref in spec.after)) if spec.after else spec
 
 

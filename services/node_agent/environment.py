@@ -8,6 +8,7 @@ secrets are never among them. Test: tests/unit/test_environment.py.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from libs.common import arrays
 from libs.common.messages import StartOrder
 from libs.common.model import WHOLE_GPU, Gpu
 from libs.common.visibility import indexes, visibility
@@ -39,6 +40,7 @@ def environment(order: StartOrder, node_id: str, inventory: Sequence[Gpu], base:
         **base,
         **_launcher(order),
         **_slurm(order, held),
+        **_array(order),
         **_port(order, "PORT"),
         **users,
         **_own(order, node_id, held),
@@ -53,6 +55,7 @@ def reserved(name: str) -> bool:
 
 
 def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]:
+    array, number = arrays.element_of(order.job_id)
     return {
         "MUSTER_JOB_ID": order.job_id,
         "MUSTER_ATTEMPT": str(order.attempt),
@@ -65,6 +68,7 @@ def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]
         "MUSTER_TENANT": order.tenant,
         "MUSTER_USER": order.user,
         "MUSTER_PEERS": ",".join(f"{peer.node_id}={peer.address}" for peer in order.peers),
+        **({"MUSTER_ARRAY_ID": array, "MUSTER_ARRAY_TASK_ID": str(number)} if order.spec.array is not None else {}),
     }
 
 
@@ -111,6 +115,21 @@ def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:
         "SLURM_SUBMIT_DIR": order.spec.workdir,
         "SLURM_JOB_ACCOUNT": order.tenant,
         "SLURM_JOB_USER": order.user,
+    }
+
+
+def _array(order: StartOrder) -> dict[str, str]:
+    """Of an array's element: its number, under the names that scripts look for; MUSTER_'s own are in `_own`."""
+    array, number = arrays.element_of(order.job_id)
+    if order.spec.array is None or not array:
+        return {}
+    count = arrays.count(order.spec.array)
+    lowest, highest = (arrays.number_at(order.spec.array, place) for place in (0, count - 1))
+    numbers = {"TASK_ID": number, "TASK_COUNT": count, "TASK_MIN": lowest, "TASK_MAX": highest}
+    return {
+        "SLURM_ARRAY_JOB_ID": array,
+        **{f"SLURM_ARRAY_{name}": str(value) for name, value in numbers.items()},
+        "JOB_COMPLETION_INDEX": str(number),
     }
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import structs
 
-from libs.common.cluster import Tenant, tenant_of
+from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, JobAdmitted, JobRejected, UsageCharged
 from libs.common.months import month_of
 from libs.common.ordering import HOUR_NS
@@ -22,14 +22,14 @@ def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
 def admit(state: State) -> Sequence[AnyFact]:
     """A job is admitted unless its tenant already has as many waiting as it may (0 = any number).
 
-    Those without a word yet do not count: of submissions that came together the first take the places.
+    An array counts as its elements. Those without a word yet do not count: of submissions that came together the first take the places.
     """
     for job_id in state.undecided:
         job = state.cluster.jobs[job_id]
         tenant = tenant_of(state.cluster, job.tenant)
         waiting = tenant.waiting - state.undecided_of[job.tenant]
-        if 0 < tenant.max_waiting <= waiting:
-            return (JobRejected(job_id=job_id, reason=_refusal(tenant, waiting)),)
+        if 0 < tenant.max_waiting < waiting + job.waiting:
+            return (JobRejected(job_id=job_id, reason=_refusal(tenant, waiting, job)),)
         return (JobAdmitted(job_id=job_id),)
     return NONE
 
@@ -60,5 +60,6 @@ def exhaust(state: State) -> Sequence[AnyFact]:
     return (BudgetExhausted(tenant=tenant.tenant, gpu_hours=tenant.gpu_hours, used_share_ms=tenant.budget_share_ms, month=month),)
 
 
-def _refusal(tenant: Tenant, waiting: int) -> str:
-    return f"tenant {tenant.tenant} may have {tenant.max_waiting} jobs waiting and has {waiting}: wait for some to start"
+def _refusal(tenant: Tenant, waiting: int, job: Job) -> str:
+    more = f", and this array has {job.waiting} elements" if job.elements is not None else ""
+    return f"tenant {tenant.tenant} may have {tenant.max_waiting} jobs waiting and has {waiting}{more}: wait for some to start"

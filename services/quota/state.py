@@ -24,7 +24,9 @@ class State:
         self.undecided: dict[JobId, None] = {
             job.job_id: None for job in cluster.jobs.values() if job.state == "pending" and not job.admitted
         }
-        self.undecided_of = Counter(cluster.jobs[job_id].tenant for job_id in self.undecided)
+        self.undecided_of: Counter[TenantId] = Counter()
+        for job_id in self.undecided:
+            self.undecided_of[cluster.jobs[job_id].tenant] += cluster.jobs[job_id].waiting
         self.spent: dict[TenantId, None] = {}
         self.monthly: dict[TenantId, None] = {}
         for name in cluster.tenants:
@@ -56,10 +58,11 @@ class State:
         match fact:
             case f.JobSubmitted():
                 self.undecided[fact.job_id] = None
-                self.undecided_of[fact.tenant] += 1
+                self.undecided_of[fact.tenant] += self.cluster.jobs[fact.job_id].waiting
             case f.JobAdmitted() | f.JobRejected():
                 del self.undecided[fact.job_id]
-                self.undecided_of[self.cluster.jobs[fact.job_id].tenant] -= 1
+                job = self.cluster.jobs[fact.job_id]
+                self.undecided_of[job.tenant] -= job.waiting
             case f.UsageCharged() | f.TenantSet() | f.BudgetExhausted() | f.BudgetRenewed():
                 self._look_at_budget(fact.tenant)
             case _:

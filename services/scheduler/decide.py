@@ -16,6 +16,7 @@ from libs.common.facts import (
     AllocationWarned,
     AnyFact,
     DevicesReserved,
+    ElementBegun,
     JobClosed,
     JobPlaced,
     JobPreempted,
@@ -28,6 +29,7 @@ from libs.common.facts import (
 from libs.common.job_life import PREEMPTED
 from libs.common.model import Member, NodeId
 from libs.common.ordering import SECOND_NS
+from services.scheduler.arrays import array_ended, next_element
 from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
 from services.scheduler.backfill import LOOKED_PAST_MAX, Promise, beside, may_be_passed, promise_to
 from services.scheduler.line import heads, in_order
@@ -91,9 +93,11 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
 
 
 def settle(state: State) -> Sequence[AnyFact]:
-    """Every member is over: the job ends, or goes back to the queue with the next attempt."""
+    """Every member is over: the job ends, or goes back to the queue with the next attempt. An array ends with its elements."""
     job = state.first(SETTLE)
-    return (settled(job),) if job is not None else NONE
+    if job is None:
+        return NONE
+    return (settled(job) if job.elements is None else array_ended(job),)
 
 
 def stop(state: State) -> Sequence[AnyFact]:
@@ -273,7 +277,8 @@ def claim(state: State) -> Sequence[AnyFact]:
 
 def preempt(state: State) -> Sequence[AnyFact]:
     """Nothing fits: the first in line is given room by jobs of lower priority that said they may be preempted, as far as they can make it.
-    The devices are reserved for it from now on, and those behind it in line go on.
+    The devices are reserved for it from now on, and those behind it in line go on. Of an array the next element begins, for which room is
+    made then.
     """
     versions = (state.capacity.version, state.queue.version)
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
@@ -284,6 +289,8 @@ def preempt(state: State) -> Sequence[AnyFact]:
             continue
         room = room_for(state, job, shape.wish)
         if room is not None and not passes_limit(state, shape, room.choice):
+            if job.elements is not None:
+                return (next_element(job),)
             return (_reservation(job, job.attempt, state, room.choice), *(preemption(state, victim, job) for victim in room.victims))
         break
     state.no_room = versions
@@ -323,10 +330,12 @@ def passes_limit(state: State, shape: Shape, choice: Choice) -> bool:
     return tenant.max_gpu_share < tenant.held_share + sum(hold.share for _, holds in choice for hold in holds)
 
 
-def placement(state: State, job: Job, choice: Choice) -> JobPlaced:
+def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegun:
     """The choice as the fact: ranks in order, each member with the incarnation it was decided for, one port on the
-    first node.
+    first node. Of an array the next element begins, which is the next in line.
     """
+    if job.elements is not None:
+        return next_element(job)
     port = state.ports.free(state.cluster, state.cluster.nodes[choice[0][0]].address)
     held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
     expires_ns = state.wall_ns + held_s * SECOND_NS if held_s else 0

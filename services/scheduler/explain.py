@@ -52,6 +52,8 @@ def why_queued(state: State, job: Job) -> dict[str, Any]:
         return _kept_back(state, job)
     if job.preemption.reserved:
         return _room_is_made(state, job)
+    if not job.has_room:
+        return _at_once(state, job)
     blockers = list(node_blockers(state, job))
     shape = shape_of(job)
     tenant = state.cluster.tenants.get(job.tenant) or Tenant(job.tenant)
@@ -106,6 +108,13 @@ def _room_is_made(state: State, job: Job) -> dict[str, Any]:
     )
     found = [blocker("devices being freed", sum(1 for view in views if view.holds), ending)]
     return _answer(state, job.job_id, job.state, text, found, f"wait for {ending} to save its work and end" if ending else None)
+
+
+def _at_once(state: State, job: Job) -> dict[str, Any]:
+    """An array with as many living elements as it may have."""
+    alive = list(job.elements.alive) if job.elements is not None else []
+    text = f"{len(alive)} of its elements have not ended, as many as may be alive at a time"
+    return _answer(state, job.job_id, job.state, text, [blocker("array limit", len(alive), alive[0])], f"muster why {alive[0]}")
 
 
 def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:

@@ -164,9 +164,9 @@ class State:
         return LaneId(name, job.tenant if ranked is not None else "")
 
     def key_of(self, job: Job) -> OrderKey:
-        """Its place in its lane."""
+        """Its place in its lane. An array stands behind those of its elements that wait again."""
         queue = self.queue_named(job.spec.queue or DEFAULT_QUEUE)
-        return self.policy_of(queue).key(job, queue, self.wall_ns)
+        return (*self.policy_of(queue).key(job, queue, self.wall_ns), job.elements is not None)
 
     def forecast(self, wish: Wish, circle: str) -> Forecast:
         """When nodes will serve this wish."""
@@ -338,6 +338,8 @@ def bucket_for(job: Job, wall_ns: int) -> str:
             return ENQUEUE if job.admitted else ""
         case job_life.QUEUED:
             return _of_waiting(job)
+        case job_life.BEGUN:
+            return SETTLE if all_over(job) else ""
         case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
             if all_over(job):
                 return SETTLE
@@ -347,10 +349,12 @@ def bucket_for(job: Job, wall_ns: int) -> str:
 
 
 def _of_waiting(job: Job) -> str:
-    """A job that somebody holds, or that waits for another one, is in no rule's hands; one that has devices reserved is not in line."""
+    """One that somebody holds, that waits for another one, or that is an array and waits for its elements, is in no rule's hands; one that
+    has devices reserved is not in line.
+    """
     if job.cancel is not None or job.order.in_vain:
-        return WITHDRAW
-    return "" if job.order.held or job.order.waits or job.preemption.reserved else WAIT
+        return WITHDRAW if all_over(job) else ""
+    return "" if job.order.held or job.order.waits or job.preemption.reserved or not job.has_room else WAIT
 
 
 def wants_stop(job: Job) -> bool:

@@ -97,6 +97,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ClusterConfigured(cluster_id="home", timing=Timing(heartbeat_ms=1, lease_ms=2, margin_ms=3, term_ms=4)),
     f.LeaseExtended(duration_ms=600_000),
     f.JobQueued(job_id=JOB),
+    f.ElementBegun(job_id=JobId("job-1_7"), array=JOB, number=7, tenant=TENANT, priority=70, time_limit_s=3_600),
     f.JobPlaced(job_id=JOB, attempt=2, members=(Member(NODE, 3, 0, (GpuHold(GPU, 50),)),), port=29_500),
     f.JobStopOrdered(job_id=JOB, attempt=2, reason="time_limit", signal=2, grace_ms=5_000),
     f.JobPreempted(job_id=JOB, attempt=2, by=JobId("job-2"), signal=10, grace_ms=70_000, lost_share_ms=9),

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from libs.common import arrays, gpu_life, job_life, model_fold, node_life
 from libs.common import facts as f
-from libs.common import gpu_life, job_life, model_fold, node_life
 from libs.common.cluster import Cluster, Job, Model, Node, all_over, owes_nothing
 from libs.common.facts import AnyFact
 from libs.common.model import (
@@ -21,6 +21,7 @@ from libs.common.model import (
     STOP,
     WHOLE_GPU,
     Allocation,
+    Array,
     AttemptRef,
     Gpu,
     GpuHold,
@@ -64,6 +65,8 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for job in cluster.jobs.values():
         if job.state not in job_life.ENDED:
             yield f.CancelRequested(job_id=job.job_id, grace_s=chance.randrange(3), user="ada")
+            if job.elements is not None:
+                yield f.CancelRequested(job_id=arrays.element_id(job.job_id, chance.randrange(3)), grace_s=chance.randrange(3))
     for job in cluster.jobs.values():
         yield f.JobUpdated(job_id=job.job_id, priority=chance.choice((None, 0, 99)), held=chance.choice((None, True, False)))
         if job.state in job_life.ON_NODES:
@@ -97,14 +100,16 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 def _order(chance: Random) -> dict[str, Any]:
     """Of few jobs a dependency on another, which may be over or unknown."""
+    array = Array(((0, chance.randrange(3), 1),), chance.randrange(3)) if chance.random() < 0.25 else None
     after = tuple((chance.choice(AFTER), chance.choice(JOBS)) for _ in range(chance.choice((0, 0, 1, 2))))
-    allocation = chance.choice((None, None, Allocation(9, 3)))
+    allocation = chance.choice((None, None, None, Allocation(9, 3), Allocation(9, 3)))
     return {
         "allocation": allocation,
         "after": after,
         "singleton": chance.random() < 0.3,
         "hold": chance.random() < 0.1,
         "cpus_milli": chance.choice((0, 500)),
+        "array": array if allocation is None else None,
     }
 
 
@@ -175,11 +180,15 @@ def _of_model(model: Model, chance: Random) -> AnyFact:
 def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
     if job.state == job_life.PENDING and job.admitted:
         yield f.JobQueued(job_id=job.job_id)
-    if job.state == job_life.QUEUED:
+    if job.state == job_life.QUEUED and job.elements is not None:
+        yield from _next_element(job, chance)
+    elif job.state == job_life.QUEUED:
         yield from _placements(cluster, job, chance)
-        if job.cancel is not None or chance.random() < 0.05:
-            yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice((job_life.CANCELLED, job_life.REJECTED)))
         yield f.DevicesReserved(job_id=job.job_id, attempt=job.attempt, members=_reservation(cluster, chance))
+    if job.state == job_life.BEGUN and all_over(job):
+        yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice(OUTCOMES))
+    if job.state == job_life.QUEUED and all_over(job) and (job.cancel is not None or chance.random() < 0.05):
+        yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice((job_life.CANCELLED, job_life.REJECTED)))
     if job.state in job_life.ON_NODES:
         yield f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason=chance.choice(("time_limit", "gang_hurt")))
         if job.spec.allocation is not None and job.warned_ns < job.expires_ns:
@@ -189,6 +198,17 @@ def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
     if job.state == job_life.RELEASING and all_over(job):
         yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice(OUTCOMES), exit_code=0)
         yield f.JobRequeued(job_id=job.job_id, attempt=job.attempt, reason="node_lost", counted=chance.random() < 0.5)
+
+
+def _next_element(job: Job, chance: Random) -> Iterator[AnyFact]:
+    """The array may have been given another priority since this was decided."""
+    assert job.spec.array is not None and job.elements is not None
+    number = arrays.number_at(job.spec.array, job.elements.begun)
+    if job.has_room:
+        name = arrays.element_id(job.job_id, number)
+        yield f.ElementBegun(
+            job_id=name, array=job.job_id, number=number, tenant=job.tenant, priority=chance.choice((0, job.spec.priority))
+        )
 
 
 def _placements(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
@@ -291,8 +311,7 @@ def wild(chance: Random) -> AnyFact:
         f.JobUpdated(job_id=job_id, priority=number, time_limit_s=number, held=chance.choice((None, True, False)), user=word),
         f.RequeueRequested(job_id=job_id, attempt=attempt, user=word),
         *(kind(job_id=job_id, attempt=attempt, expires_ns=number) for kind in (f.AllocationExtended, f.AllocationWarned)),
-        f.JobAdmitted(job_id=job_id),
-        f.JobRejected(job_id=job_id, reason=word),
+        *(f.JobAdmitted(job_id=job_id), f.JobRejected(job_id=job_id, reason=word)),
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),
         f.BudgetExhausted(tenant=chance.choice(TENANTS), gpu_hours=number, used_share_ms=number),
         f.BudgetRenewed(tenant=chance.choice(TENANTS), month=number),
@@ -300,6 +319,7 @@ def wild(chance: Random) -> AnyFact:
         f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),
         f.LeaseExtended(duration_ms=number),
         f.JobQueued(job_id=job_id),
+        _wild_element(job_id, attempt, number),
         f.JobPlaced(job_id=job_id, attempt=attempt, members=members, port=number),
         f.JobStopOrdered(job_id=job_id, attempt=attempt, reason=word, signal=number, grace_ms=number),
         f.JobRequeued(job_id=job_id, attempt=attempt, reason=word, counted=chance.random() < 0.5),
@@ -328,9 +348,14 @@ def _wild_preemption(job_id: JobId, attempt: int, node_id: NodeId, members: tupl
     )
 
 
+def _wild_element(array: JobId, number: int, priority: int) -> AnyFact:
+    name = arrays.element_id(array, number)
+    return f.ElementBegun(job_id=name, array=array, number=number, tenant=TENANTS[0], priority=priority)
+
+
 def wild_placement(cluster: Cluster, chance: Random) -> AnyFact | None:
     """Of a job that may be placed, on any devices at all; None when no job may."""
-    queued = [job for job in cluster.jobs.values() if job.state == job_life.QUEUED]
+    queued = [job for job in cluster.jobs.values() if job.state == job_life.QUEUED and job.elements is None]
     if not queued:
         return None
     job = chance.choice(queued)

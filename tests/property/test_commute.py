@@ -65,7 +65,7 @@ SELDOM: Final = {
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
 }
 # Walks of the test that every pair is met; each is the same in every run.
-WALKS: Final = 450
+WALKS: Final = 600
 
 Pair = tuple[AnyFact, AnyFact]
 

@@ -42,6 +42,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.an_extension_is_not_heard: 5,
     planted.a_take_over_forgets_what_is_held: 80,
     planted.who_passes_takes_what_was_promised: 5,
+    planted.an_array_has_room_for_all: 30,
 }
 
 

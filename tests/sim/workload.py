@@ -1,4 +1,4 @@
-"""What the users of one run do: jobs of every kind, cancels, tenants with limits that change, models. A pure function of the seed.
+"""What the users of one run do: jobs of every kind, cancels, arrays, tenants with limits that change, models. A pure function of the seed.
 
 Every fifth job goes on when its node hears no scheduler. Every job can end: none asks for more than the cluster or its
 tenant's lowest limit holds.
@@ -12,6 +12,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common.model import CONTINUE, WHOLE_GPU, JobId, JobSpec, TenantId
 from tests.sim.allocations import allocation_acts
+from tests.sim.arrays import array_acts
 from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
@@ -74,7 +75,7 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant, user="u"),)))
         if dice.random() < 0.15:
             acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
-    acts = with_preemption(seed, with_orders(seed, acts, storm_s)) + model_acts(seed, storm_s) + allocation_acts(seed)
+    acts = with_preemption(seed, with_orders(seed, acts, storm_s)) + array_acts(seed) + model_acts(seed, storm_s) + allocation_acts(seed)
     ordered = sorted((at_s, index) for index, (at_s, _) in enumerate(acts))
     return [Act(at_s, number, acts[index][1]) for number, (at_s, index) in enumerate(ordered)]
 

@@ -161,12 +161,12 @@ def test_a_job_keeps_its_tries_its_limits_and_where_it_must_run() -> None:
         "node_labels": {"zone": "a"},
         "anti_affinity": {"app": "train"},
         "retries": 2,
+        "array": "0-3%1",
         "time_limit_s": 3600,
         "grace_s": 60,
     }
     term = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
     assert named(written) == [
-        "k.yaml:9: spec.completions",
         f"k.yaml:23: {term}.matchExpressions[2].zone NotIn",
         "k.yaml:28: spec.template.spec.tolerations",
     ]
@@ -181,6 +181,29 @@ def test_the_gateway_takes_what_a_manifest_becomes(text: str) -> None:
 def test_a_plain_pod_becomes_a_job_without_gpus_and_without_a_warning() -> None:
     written = only(PLAIN)
     assert (written.job, written.warnings) == ({"name": "x", "command": ["a"], "gpus": 0, "cpus": 1.0, "retries": 0}, ())
+
+
+@pytest.mark.parametrize(
+    ("words", "array"),
+    [
+        ("completions: 100, parallelism: 4, completionMode: Indexed", "0-99%4"),
+        ("completions: 3, parallelism: 3", "0-2"),
+        ("completions: 1, parallelism: 1", None),
+        ("parallelism: 3", None),
+    ],
+)
+def test_completions_are_an_array(words: str, array: str | None) -> None:
+    written = only(f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: [{{command: [a]}}]}}}}}}\n")
+    assert written.job.get("array") == array
+    assert named(written) == (["k.yaml:3: spec.parallelism"] if words == "parallelism: 3" else [])
+
+
+def test_tries_of_each_index_go_before_those_of_all() -> None:
+    words = "backoffLimitPerIndex: 1, completions: 2"
+    text = f"apiVersion: batch/v1\nkind: Job\nspec: {{{words}, template: {{spec: {{containers: [{{command: [a]}}]}}}}}}\n"
+    assert only(text).job["retries"] == 1
+    with pytest.raises(Refused, match="completions' and parallelism must be at most 100000"):
+        only(text.replace("completions: 2", "completions: 100001"))
 
 
 @pytest.mark.parametrize(("kind", "suspend", "held"), [("Job", "true", True), ("Job", "false", None), ("Pod", "true", None)])

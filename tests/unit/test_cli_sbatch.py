@@ -85,6 +85,7 @@ def test_whatever_is_not_honoured_or_not_known_is_named_with_its_line() -> None:
         "command": ["/usr/bin/env", "python3", "-c", BORROWED],
         "name": "b.py",
         "env": {"SEED": "7", "HF_HOME": "/hf"},
+        "array": "0-99%4",
         "nodes": 1,
         "gpus": 1,
     }
@@ -94,7 +95,6 @@ def test_whatever_is_not_honoured_or_not_known_is_named_with_its_line() -> None:
         ("b.py:2", "--partition"),
         ("b.py:3", "--mail-type"),
         ("b.py:4", "--output"),
-        ("b.py:5", "--array"),
         ("b.py:6", "--export"),
         ("b.py:6", "--export"),
         ("b.py:7", "--tiem"),
@@ -102,7 +102,7 @@ def test_whatever_is_not_honoured_or_not_known_is_named_with_its_line() -> None:
         ("b.py:8", "--nice"),
         ("b.py:11", "#SBATCH after the first command"),
     ]
-    assert "not known (did you mean --time?)" in written.warnings[7]
+    assert "not known (did you mean --time?)" in written.warnings[6]
 
 
 @pytest.mark.parametrize("text", [TRAINING, BORROWED, "#!/bin/sh\ntrue\n"])
@@ -201,6 +201,7 @@ def test_whom_a_job_waits_for_is_read_and_what_is_held_is_held() -> None:
         ("--gpus=a:b:1", "x.sbatch:2: --gpus=a:b:1: expected a number of GPUs, or MODEL:NUMBER"),
         ("--gres=gpu:a:b:1", "x.sbatch:2: --gres=gpu:a:b:1: expected a number of GPUs, or MODEL:NUMBER"),
         ("--time=soon", "x.sbatch:2: --time=soon: expected MINUTES, MINUTES:SECONDS"),
+        ("-a 3-1", "x.sbatch:2: --array=3-1: expected numbers as in 0-99, 0-99:2 or 1,5,7-9"),
         ("-d afternotok:j1", "x.sbatch:2: --dependency=afternotok:j1: expected afterok:JOB, afterany:JOB or singleton"),
         ("-d afterok:j1?afterok:j2", "x.sbatch:2: --dependency=afterok:j1?afterok:j2: expected afterok:JOB"),
         ("-d afterok", "x.sbatch:2: --dependency=afterok: expected afterok:JOB"),

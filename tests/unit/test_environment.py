@@ -1,5 +1,8 @@
 """What a job finds in its environment, word by word."""
 
+from msgspec.structs import replace
+
+from libs.common import arrays
 from libs.common.messages import Peer, StartOrder
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId
 from services.node_agent.environment import environment, passed_on
@@ -16,6 +19,22 @@ def order(env: dict[str, str] | None = None, gpus: tuple[int, ...] = (1, 3), sha
     spec = JobSpec(command=("train",), name="bert", workdir="/data", env=env or {}, nodes=2, gpus=2, gpu_share=share)
     holds = tuple(GpuHold(GpuId(f"GPU-b-{index}"), share) for index in gpus)
     return StartOrder(JobId("j-1"), 3, 5, 40, 1, holds, spec, "team", "ann", PEERS, 29_511)
+
+
+def test_an_element_knows_its_number_under_all_its_names() -> None:
+    one = order()
+    element = replace(one, job_id=JobId("j-1_5"), spec=replace(one.spec, array=arrays.parse("1-9:2%2")))
+    found = environment(element, "b", inventory("nvidia"), BASE)
+    assert {name: value for name, value in found.items() if "ARRAY" in name or "COMPLETION" in name} == {
+        "SLURM_ARRAY_JOB_ID": "j-1",
+        "SLURM_ARRAY_TASK_ID": "5",
+        "SLURM_ARRAY_TASK_COUNT": "5",
+        "SLURM_ARRAY_TASK_MIN": "1",
+        "SLURM_ARRAY_TASK_MAX": "9",
+        "JOB_COMPLETION_INDEX": "5",
+        "MUSTER_ARRAY_ID": "j-1",
+        "MUSTER_ARRAY_TASK_ID": "5",
+    }
 
 
 def test_a_members_environment_word_by_word() -> None:

@@ -22,9 +22,9 @@ def test_a_port_is_free_again_when_the_last_job_that_has_it_is_over() -> None:
     both = [placed(job, member("n", index), port=0) for index, job in enumerate("ab")]
     state = given(registered("n"), waiting("a"), waiting("b"), both, ended("a", "n"), ended("b", "n"))
     fold(state, closed("a"))
-    assert state.ports["127.0.0.1"][0] == 1
+    assert state.ports.used["127.0.0.1"][0] == 1
     fold(state, closed("b"))
-    assert 0 not in state.ports["127.0.0.1"]
+    assert 0 not in state.ports.used["127.0.0.1"]
 
 
 def test_a_job_that_left_the_fold_is_in_no_list(monkeypatch: pytest.MonkeyPatch) -> None:

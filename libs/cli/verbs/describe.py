@@ -7,7 +7,7 @@ import click
 from libs.cli import history
 from libs.cli.durations import age, between, show_duration
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.jobs import command_line, gpus_asked, over_in, utc_now, why_of
+from libs.cli.jobs import command_line, elements_of, gpus_asked, over_in, utc_now, why_of
 from libs.cli.output import formatted, print_table, print_value, tinted
 from libs.cli.profile import read_profile
 from libs.cli.table import BOLD, Column, clean, state_colour
@@ -53,6 +53,7 @@ def _print_job(job: Json) -> None:
         ("Job", str(job["id"])),
         ("Name", job.get("name")),
         ("State", doing),
+        ("Array", _array(job)),
         ("Exit code", job.get("exit_code")),
         ("User", " of tenant ".join(filter(None, (job.get("user"), job.get("tenant"))))),
         ("Command", command_line(job)),
@@ -68,6 +69,12 @@ def _print_job(job: Json) -> None:
         if text not in (None, ""):
             shown = clean(str(text))
             print(f"{label + ':':<{LABEL_WIDTH}} {tinted(shown, state_colour(state)) if label == 'State' else shown}")
+
+
+def _array(job: Json) -> str:
+    if job.get("element_of"):
+        return f"element of {job['element_of']}"
+    return f"{job['array']['numbers']}: {elements_of(job)}" if job.get("array") else ""
 
 
 def _waits(job: Json) -> str:

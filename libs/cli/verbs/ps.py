@@ -17,6 +17,7 @@ PAGE: Final = 500
 @click.option("-a", "--all", "everyone", is_flag=True, help="Of all users, and ended ones too.")
 @click.option("-s", "--state", multiple=True, metavar="STATE", help="Only these states (pending, queued, running, failed ...).")
 @click.option("-l", "--label", multiple=True, metavar="K=V", help="Only with this label; may be given more than once.")
+@click.option("-x", "--expand", is_flag=True, help="The elements of arrays too, those that have begun.")
 @click.option("-u", "--user", metavar="USER", help="Only of this user (default: you).")
 @click.option("--kind", type=click.Choice(["job", "allocation", "replica"]), help="Only what runs a command, is held, or serves a model.")
 @click.option("--since", metavar="WHEN", help="Submitted since: 10m, 2d, or an RFC 3339 instant.")
@@ -26,6 +27,7 @@ def command(
     everyone: bool,
     state: tuple[str, ...],
     label: tuple[str, ...],
+    expand: bool,
     user: str | None,
     kind: str | None,
     since: str | None,
@@ -45,6 +47,7 @@ def command(
     chosen = user if user or everyone else profile.user
     query = {
         "all": 1 if everyone or state or since else None,
+        "elements": 1 if expand or state else None,
         "state": ",".join(state),
         "label": list(label) or None,
         "user": chosen,

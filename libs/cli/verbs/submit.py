@@ -19,6 +19,7 @@ from libs.common.errors import Refused
 
 @click.command(short_help="Submit jobs from files, or one command, and print their ids.")
 @click.argument("what", nargs=-1, metavar="FILE... | -- COMMAND...")
+@click.option("--array", metavar="NUMBERS[%N]", help="Submit it once for each of 0-99, at most N of them at a time: 0-99%4.")
 @click.option("--dry-run", is_flag=True, help="Check it with the gateway, submit nothing.")
 @job_flags
 @formatted
@@ -32,6 +33,7 @@ def command(ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: s
     muster submit pod.yaml                    # a Kubernetes Pod or Job
     muster submit --gpus 2 --name train -- python train.py
     cat jobs.yaml | muster submit -
+    muster submit --array 0-99%4 -- sh -c 'python train.py --seed $MUSTER_ARRAY_TASK_ID'
     JOB=$(muster submit job.yaml) && muster wait $JOB
 
     \b

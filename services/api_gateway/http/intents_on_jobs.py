@@ -3,13 +3,14 @@
 from typing import Final
 
 from fastapi import APIRouter, Request
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.errors import Refused
 from services.api_gateway import intents
-from services.api_gateway.http.queries import Query, answer, documented, gateway_of, job_of, job_to_change, read, settled, signed_body_of
+from services.api_gateway.http.queries import Query, answer, documented, gateway_of, job_of, job_to_cancel, read, settled, signed_body_of
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended, job_shown
 
@@ -43,12 +44,12 @@ async def kill(request: Request, ref: str) -> Response:
 
 
 async def end(request: Request, ref: str, body: object) -> Response:
-    gateway, job = gateway_of(request), job_to_change(request, ref)
+    gateway, (job, early) = gateway_of(request), job_to_cancel(request, ref)
     if ended(job):
         raise Problem(409, f"job {job.job_id} has ended already: it is {job.state}", state=job.state, id=job.job_id)
     fact = intents.cancellation(body, job)
     if fact is not None:
-        await gateway.record(fact)
+        await gateway.record(replace(fact, job_id=early or job.job_id))
     return answer(job_shown(gateway.cluster, job), 202)
 
 

@@ -50,9 +50,12 @@ class SubmitQuery(Query, frozen=True):
 
 
 class ListQuery(Query, frozen=True):
-    """`after` is the last answer's `next`. Without `all` only jobs that have not ended."""
+    """`after` is the last answer's `next`. Without `all` only jobs that have not ended. An array is one row; with `elements` those of its
+    elements that have begun are rows too.
+    """
 
     all: bool = False
+    elements: bool = False
     state: str = ""
     label: tuple[str, ...] = ()
     since: str = ""
@@ -159,6 +162,7 @@ class _Wanted:
         query = self.query
         return (
             job.seq > query.after
+            and (query.elements or not job.array)
             and job.state in self.states
             and job.submitted_ns >= self.since_ns
             and roles.sees(self.principal, job.tenant)

@@ -12,8 +12,10 @@ import msgspec
 from fastapi import Request
 from starlette.responses import Response
 
+from libs.common import arrays
 from libs.common.cluster import Job
 from libs.common.errors import Refused
+from libs.common.model import JobId
 from services.api_gateway import roles
 from services.api_gateway.fields import UNREADABLE, check_known, check_range, convert, names_of
 from services.api_gateway.gateway import Gateway
@@ -80,6 +82,18 @@ def job_to_change(request: Request, ref: str) -> Job:
     job = job_of(request, ref)
     roles.check_change(principal_of(request), f"job {job.job_id}", job.tenant, job.user)
     return job
+
+
+def job_to_cancel(request: Request, ref: str) -> tuple[Job, JobId]:
+    """The job that is to be cancelled, or the array of an element that has not begun, and that element's id. Raises as `job_to_change`."""
+    gateway, principal = gateway_of(request), principal_of(request)
+    array, job_id = gateway.element(ref, principal) or (None, JobId(""))
+    if array is None or array.spec.array is None or array.elements is None or job_id in gateway.cluster.jobs:
+        return job_to_change(request, ref), JobId("")
+    if arrays.place_of(array.spec.array, arrays.element_of(job_id)[1]) < array.elements.begun:
+        return job_to_change(request, ref), JobId("")  # which says that it is not there
+    roles.check_change(principal, f"job {job_id}", array.tenant, array.user)
+    return array, job_id
 
 
 async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:

@@ -58,7 +58,7 @@ async def output(request: Request, ref: str) -> Response:
     gateway, query = await settled(request, OutputQuery)
     _check(query)
     job = job_of(request, ref)
-    _check_rank(job, query.rank)
+    _check_member(job, query.rank)
     if not 0 <= query.attempt <= job.attempt:
         raise Refused(f"attempt: {query.attempt} is not known: job {job.job_id} is at attempt {job.attempt}")
     reader = Reader(gateway, job, query.attempt or job.attempt, query.rank, query.stream)
@@ -103,8 +103,10 @@ def _check(query: OutputQuery) -> None:
     check_range("tail_bytes", query.tail_bytes, 0, OFFSET_MAX)
 
 
-def _check_rank(job: Job, rank: int) -> None:
+def _check_member(job: Job, rank: int) -> None:
     check_range("rank", rank, 0, job.spec.nodes - 1)
+    if job.elements is not None:
+        raise Problem(409, f"array {job.job_id} writes nothing itself: name one of its elements, {job.job_id}_NUMBER")
 
 
 @router.get("/v1/jobs/{ref}/attach", openapi_extra=documented(AttachQuery))
@@ -114,7 +116,7 @@ async def attach(request: Request, ref: str) -> Response:
     for name, value in (("stdout", query.stdout), ("stderr", query.stderr)):
         check_range(name, value, 0, OFFSET_MAX)
     job = job_of(request, ref)
-    _check_rank(job, query.rank)
+    _check_member(job, query.rank)
     frames = Attachment(gateway, job, query.rank, {"stdout": query.stdout, "stderr": query.stderr}, query.attempt).frames()
     return StreamingResponse(frames, media_type="application/x-ndjson", headers=UNBUFFERED)
 

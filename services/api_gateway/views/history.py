@@ -139,6 +139,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"planned stop: leases of {x.duration_ms // 1000} s" if x.duration_ms else "the long leases of the last planned stop are over"
     ),
     f.JobQueued: lambda x: "queued",
+    f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
     f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",

@@ -48,7 +48,7 @@ class JobIndex:
         elif known[0] != job.state:
             self.counts[known[0]] -= 1
             self.counts[job.state] += 1
-            self.state_of[job_id] = (job.state, job.spec.name)
+            self.state_of[job_id] = (job.state, known[1])
         if job.state in job_life.ENDED and (known is None or known[0] not in job_life.ENDED):
             self.ended.append(job_id)
 
@@ -80,19 +80,23 @@ class JobIndex:
         return list(islice((job_id for job_id in ids if seen(self.cluster.jobs[job_id])), CANDIDATES_MAX))
 
     def _add(self, job: Job, in_order: bool) -> None:
-        if in_order:
+        """An element is found by its array, not by its own name nor by the beginning of its id."""
+        name = "" if job.array else job.spec.name
+        if in_order and not job.array:
             insort(self.ids, job.job_id)
-        else:
+        elif not job.array:
             self.ids.append(job.job_id)
-        if job.spec.name:
-            self.by_name.setdefault(job.spec.name, []).append(job.job_id)
-        self.state_of[job.job_id] = (job.state, job.spec.name)
+        if name:
+            self.by_name.setdefault(name, []).append(job.job_id)
+        self.state_of[job.job_id] = (job.state, name)
         self.counts[job.state] += 1
 
     def _drop(self, job_id: JobId) -> None:
         state, name = self.state_of.pop(job_id)
         self.counts[state] -= 1
-        del self.ids[bisect_left(self.ids, job_id)]
+        place = bisect_left(self.ids, job_id)
+        if self.ids[place : place + 1] == [job_id]:
+            del self.ids[place]
         if name:
             self.by_name[name].remove(job_id)
             if not self.by_name[name]:

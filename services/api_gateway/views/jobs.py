@@ -3,9 +3,11 @@
 Pure. The field names are the API's contract: `docs` and the command line rely on them. Times are RFC 3339, shares are hundredths of a GPU.
 """
 
+from collections import Counter
+
 import msgspec
 
-from libs.common import job_life
+from libs.common import arrays, job_life
 from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
 from libs.common.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
@@ -29,12 +31,21 @@ class MemberShown(msgspec.Struct):
     detail: str
 
 
+class ArrayShown(msgspec.Struct):
+    """`numbers` as they were written; how many elements are in each state: those that have not begun are queued."""
+
+    numbers: str
+    count: int
+    states: dict[str, int]
+
+
 class JobShown(msgspec.Struct):
     """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over. `seq` is the sequence of the submission;
     `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
 
     `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
-    `gpu_uuids` that it asked for: on no other devices does it run; empty: on any.
+    `gpu_uuids` that it asked for: on no other devices does it run; empty: on any. `array` is of an array; `element_of` is its id in its
+    elements.
     """
 
     id: str
@@ -82,6 +93,8 @@ class JobShown(msgspec.Struct):
     held: bool
     after: list[str]
     warnings: list[str] = []
+    array: ArrayShown | None = None
+    element_of: str = ""
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
@@ -133,12 +146,26 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         queue=spec.queue or DEFAULT_QUEUE,
         held=job.order.held,
         after=[other for _, other in job.order.waits],
+        array=_array(cluster, job),
+        element_of=job.array,
     )
+
+
+def _array(cluster: Cluster, job: Job) -> ArrayShown | None:
+    if job.spec.array is None or job.elements is None:
+        return None
+    states = Counter(job.elements.ended)
+    states[job_life.CANCELLED if ended(job) else job_life.QUEUED] += job.waiting
+    states.update(cluster.jobs[job_id].state for job_id in job.elements.alive)
+    shown = {state: states[state] for state in (*job_life.LIVE, *job_life.ENDED) if states[state]}
+    return ArrayShown(arrays.written(job.spec.array), arrays.count(job.spec.array), shown)
 
 
 def _waits_for(cluster: Cluster, job: Job) -> str:
     if job.state == job_life.QUEUED and (job.order.held or job.order.waits):
         return f"{job.order.waits[0][1]} to end" if job.order.waits else f"{job.order.held_by or 'its user'} to release it"
+    if job.state == job_life.QUEUED and not job.has_room:
+        return job_life.WAITS_FOR[job_life.BEGUN]
     silent = silent_nodes(cluster, job)
     return "; ".join(filter(None, (waits_for(job), job_life.silence(silent) if silent else "")))
 

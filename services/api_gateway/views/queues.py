@@ -22,7 +22,7 @@ class QueueShown(msgspec.Struct):
 
 
 def queue_shown(cluster: Cluster, queue: JobQueue) -> QueueShown:
-    states = [job.state for job in cluster.jobs.values() if (job.spec.queue or DEFAULT_QUEUE) == queue.name]
-    waiting = sum(state in (job_life.PENDING, job_life.QUEUED) for state in states)
-    on_nodes = sum(state in job_life.ON_NODES for state in states)
+    jobs = [job for job in cluster.jobs.values() if (job.spec.queue or DEFAULT_QUEUE) == queue.name]
+    waiting = sum(job.waiting for job in jobs if job.state in (job_life.PENDING, job_life.QUEUED))
+    on_nodes = sum(job.state in job_life.ON_NODES for job in jobs)
     return QueueShown(queue.name, queue.policy, queue.weight, queue.ageing_s, queue.backfill, waiting, on_nodes)

@@ -12,7 +12,8 @@ from libs.common.cluster import Job, Tenant
 from libs.common.ordering import JobQueue
 from services.scheduler.policies import deadline, fair_share, fifo, las, priority, srsf
 
-OrderKey = tuple[int, int, int]
+# What a policy gives, and behind it what decides among equals.
+OrderKey = tuple[int, ...]
 # GPUs (hundredths), thousandths of CPUs and MiB of the usable nodes.
 Sizes = tuple[int, int, int]
 

@@ -7,6 +7,7 @@
 from typing import Final
 
 from tests.sim.checkers.allocations_end_in_time import AllocationsEndInTime
+from tests.sim.checkers.array_limit_is_kept import ArrayLimitIsKept
 from tests.sim.checkers.at_most_one_attempt_alive import AtMostOneAttemptAlive
 from tests.sim.checkers.audit_chain_verifies import AuditChainVerifies
 from tests.sim.checkers.backfill_never_delays_the_head import BackfillNeverDelaysTheHead
@@ -36,6 +37,7 @@ from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 
 ALL: Final[tuple[type[Checker], ...]] = (
     AllocationsEndInTime,
+    ArrayLimitIsKept,
     AtMostOneAttemptAlive,
     AuditChainVerifies,
     BackfillNeverDelaysTheHead,

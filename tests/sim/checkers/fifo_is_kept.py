@@ -56,4 +56,4 @@ def _could_go(job: Job, placed: Job) -> bool:
     one, other = wish_of(job.spec), wish_of(placed.spec)
     asks_no_more = all(getattr(one, name) <= getattr(other, name) for name in AMOUNTS)
     alike = replace(one, strategy=other.strategy, **{name: getattr(other, name) for name in AMOUNTS}) == other
-    return asks_no_more and alike and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)
+    return asks_no_more and alike and job.has_room and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)

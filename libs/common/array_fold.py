@@ -1,0 +1,73 @@
+"""How an array's elements begin and end, and how it is cancelled: one function per kind, or per thing that is done by another kind.
+
+Pure and total, called by `fold.apply` and `job_fold.py`. An array is a job that waits in the queue and is never placed: its elements begin
+one by one, in order, each a job like any other. So what has not begun costs nothing, and the bound on how many may be alive is held here.
+"""
+
+from msgspec.structs import replace
+
+from libs.common import arrays, arrivals, job_life, order_fold
+from libs.common import facts as f
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cancel, Cluster, Job
+from libs.common.model import JobId
+
+
+def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
+    array = cluster.jobs.get(fact.array)
+    if array is None or array.spec.array is None or array.elements is None or fact.job_id in cluster.jobs:
+        return NOTHING
+    elements = array.elements
+    is_next = fact.number == arrays.number_at(array.spec.array, elements.begun) >= 0
+    if not is_next or fact.job_id != arrays.element_id(fact.array, fact.number) or not array.has_room:
+        return NOTHING
+    event = "array.element_begun" if array.waiting > 1 else "array.element_begun:last"
+    if not job_life.allows(array.state, event):
+        return NOTHING
+    array.state = job_life.JOB_LIFE[array.state, event]
+    elements.begun += 1
+    elements.alive[fact.job_id] = fact.number
+    spec = replace(array.spec, priority=fact.priority, time_limit_s=fact.time_limit_s)
+    job = Job(fact.job_id, spec, array.tenant, array.user, array.seq, job_life.QUEUED, admitted=True, array=fact.array)
+    job.submitted_ns, job.queued_ns = array.submitted_ns, stamp.at_ns
+    wishes = [wish for wish in (array.cancel, elements.early.pop(fact.job_id, None)) if wish is not None]
+    job.cancel = min(wishes, default=None)
+    cluster.jobs[fact.job_id] = job
+    arrivals.note(cluster.arrivals, spec)
+    order_fold.queued(cluster, job)
+    return Change((fact.array, fact.job_id))
+
+
+def ended(cluster: Cluster, job: Job) -> tuple[JobId, ...]:
+    """One of its elements is over. Gives the array, if the job was an element."""
+    array = cluster.jobs.get(job.array)
+    if array is None or array.elements is None:
+        return ()
+    elements = array.elements
+    elements.alive.pop(job.job_id, None)
+    elements.ended[job.state] = elements.ended.get(job.state, 0) + 1
+    if job.state == job_life.FAILED and elements.exit_code is None:
+        elements.exit_code = job.exit_code
+    return (job.array,)
+
+
+def cancelled(cluster: Cluster, array: Job, wish: Cancel) -> tuple[JobId, ...]:
+    """An array was cancelled: so are its elements, those too that are about to begin. Gives these."""
+    alive = list(array.elements.alive) if array.elements is not None else []
+    for job_id in alive:
+        job = cluster.jobs[job_id]
+        job.cancel = wish if job.cancel is None else min(job.cancel, wish)
+    return tuple(alive)
+
+
+def cancelled_early(cluster: Cluster, job_id: JobId, wish: Cancel) -> Change:
+    """An element was cancelled before it has begun: it ends when its turn comes."""
+    name, number = arrays.element_of(job_id)
+    array = cluster.jobs.get(name)
+    if array is None or array.state in job_life.ENDED or array.spec.array is None or array.elements is None:
+        return NOTHING
+    early = array.elements.early.get(job_id)
+    if arrays.place_of(array.spec.array, number) < array.elements.begun or (early is not None and early <= wish):
+        return NOTHING
+    array.elements.early[job_id] = wish
+    return Change((name,))
