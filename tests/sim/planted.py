@@ -26,7 +26,7 @@ from services.audit.trimmer import Trimmer
 from services.node_agent import gossip
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
-from services.scheduler import decide, renewals, state
+from services.scheduler import attempts, decide, renewals, state
 from services.scheduler.leases import Leases
 from services.scheduler.placement import capacity, choose, circles, place, ranking
 from services.scheduler.policies import POLICIES
@@ -88,7 +88,7 @@ def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
 
 def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:
     """Its end counts like any other: it uses up a retry, or it is over."""
-    patch.setattr(decide, "PREEMPTED", "another word")
+    patch.setattr(attempts, "PREEMPTED", "another word")
 
 
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.what_is_reserved_is_free_for_all: 20,
     planted.a_preempted_job_has_failed: 20,
     planted.nobody_waits_for_another_job: 20,
-    planted.an_extension_is_not_heard: 5,
+    planted.an_extension_is_not_heard: 20,
     planted.a_take_over_forgets_what_is_held: 80,
     planted.who_passes_takes_what_was_promised: 5,
     planted.an_array_has_room_for_all: 30,

@@ -2,7 +2,8 @@
 passes it.
 
 Who is first is the line's own word (`services/scheduler/line.py`); from when on it fits is asked here of the cluster without the attempts
-that will have ended, one after the other. Looked at only where the scheduler knew all that stands in the log before its commit.
+that will have ended, one after the other. Who was first when devices were reserved for it may be placed there later. Looked at only where
+the scheduler knew all that stands in the log before its commit.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class BackfillNeverDelaysTheHead(Checker):
 
     def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
         self.first = None
-        if isinstance(fact, f.JobPlaced) and self.others <= commit.seen and fact.job_id in cluster.jobs:
-            first = self._passed_by(cluster, cluster.jobs[fact.job_id])
+        placed = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
+        if placed is not None and self.others <= commit.seen and not placed.preemption.reserved:
+            first = self._passed_by(cluster, placed)
             if first is not None:
                 self.passed += 1
                 self.first = (first, _fits_from(cluster, first, stamp.at_ns, None))

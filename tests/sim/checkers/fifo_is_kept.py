@@ -1,4 +1,7 @@
-"""In a fifo queue that does not backfill no job is placed while an earlier one of its tenant waits there that asks for no more."""
+"""In a fifo queue that does not backfill no job is placed while an earlier one of its tenant waits there that asks for no more.
+
+Unless devices were reserved for it when it was the first.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ class FifoIsKept(Checker):
             or queue is None
             or queue.policy != "fifo"
             or queue.backfill
+            or placed.preemption.reserved
             or self.touched.get(f"queue {queue.name}", 0) > commit.seen
         ):
             return

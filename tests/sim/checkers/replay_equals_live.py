@@ -79,7 +79,7 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
         "sizes": capacity.sizes,
         "returning": state.returning,
         "dead": state.dead,
-        "ports": {address: ports for address, ports in state.ports.items() if ports},
+        "ports": {address: ports for address, ports in state.ports.used.items() if ports},
     }
 
 
