@@ -234,7 +234,7 @@ def place(state: State) -> Sequence[AnyFact]:
         return NONE
     blocked: list[Job] = []
     promise: Promise | None = None
-    for _, job_id, shape in heads(state):
+    for _, job_id, shape, _ in heads(state):
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue
@@ -283,7 +283,7 @@ def preempt(state: State) -> Sequence[AnyFact]:
     versions = (state.capacity.version, state.queue.version)
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
         return NONE
-    for _, job_id, shape in heads(state):
+    for _, job_id, shape, _ in heads(state):
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue

@@ -128,7 +128,7 @@ def _behind(state: State, job: Job, blockers: list[Blocker]) -> dict[str, Any]:
 
 def _ahead(state: State, job: Job) -> list[JobId]:
     """The waiting jobs that `decide.place` comes to before this one, and does not pass over, in order."""
-    aside = {shape: stands_aside(state, shape, state.cluster.jobs[head]) for _, head, shape in heads(state)}
+    aside = {shape: stands_aside(state, shape, state.cluster.jobs[head]) for _, head, shape, _ in heads(state)}
     ranks = {lane.lane_id: rank(state, lane.lane_id) for lane in state.queue.live_lanes()}
     places = {job_id: (ranks[each.lane], each.key) for job_id, each in state.queue.waiting.items() if not aside[each.shape]}
     own = (rank(state, state.lane_of(job)), state.key_of(job))

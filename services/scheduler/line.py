@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from libs.common.cluster import Job, Tenant
 from libs.common.model import TenantId
-from services.scheduler.queue import Head, LaneId
+from services.scheduler.queue import LaneId, Waiting
 from services.scheduler.state import State
 
 Rank = tuple[int, int, str, str]
 
 
-def heads(state: State) -> Iterator[Head]:
+def heads(state: State) -> Iterator[Waiting]:
     """The first waiting job of each shape in each lane, in order."""
     lanes = state.queue.live_lanes()
     if len(lanes) > 1:
@@ -23,14 +23,14 @@ def heads(state: State) -> Iterator[Head]:
         yield from lane.heads()
 
 
-def before(state: State, job: Job) -> Iterator[Head]:
+def before(state: State, job: Job) -> Iterator[Waiting]:
     """The heads that are asked before this job would be, which need not be in the queue itself."""
     own, key = state.lane_of(job), state.key_of(job)
     own_rank = rank(state, own)
     for lane in sorted(state.queue.live_lanes(), key=lambda lane: rank(state, lane.lane_id)):
         if rank(state, lane.lane_id) > own_rank:
             return
-        yield from (head for head in lane.heads() if lane.lane_id != own or head[0] < key)
+        yield from (head for head in lane.heads() if lane.lane_id != own or head.key < key)
 
 
 def in_order(state: State, jobs: list[Job]) -> list[Job]:

@@ -5,8 +5,10 @@ waiting under that very key any more is dropped when it comes to the head. Which
 (`line.py`): there are few.
 """
 
+from bisect import insort
+from collections import deque
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 import msgspec
@@ -35,12 +37,12 @@ class LaneId(NamedTuple):
 
 
 class Waiting(NamedTuple):
+    """One entry of a queue. It is the job's own as long as the queue names this very one; the job id makes two of them differ."""
+
     key: OrderKey
+    job_id: JobId
     shape: Shape
     lane: LaneId
-
-
-Head = tuple[OrderKey, JobId, Shape]
 
 
 def shape_of(job: Job) -> Shape:
@@ -48,24 +50,28 @@ def shape_of(job: Job) -> Shape:
 
 
 class Lane:
-    """`front` holds the `first` job of every shape, and some that were that before."""
+    """`lines` are the entries of each shape, in order; `front` holds the first one of each."""
 
     def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId) -> None:
         self.waiting = waiting
         self.lane_id = lane_id
-        self.shapes: dict[Shape, list[tuple[OrderKey, JobId]]] = {}
-        self.first: dict[Shape, tuple[OrderKey, JobId]] = {}
-        self.front: list[Head] = []
+        self.lines: dict[Shape, deque[Waiting]] = {}
+        self.front: list[Waiting] = []
 
-    def add(self, job_id: JobId, key: OrderKey, shape: Shape) -> None:
-        heap = self.shapes.setdefault(shape, [])
-        heappush(heap, (key, job_id))
-        if heap[0] == (key, job_id) and self.first.get(shape) != heap[0]:
-            self._put_in_front(shape, heap[0])
+    def add(self, entry: Waiting) -> None:
+        line = self.lines.get(entry.shape)
+        if line is None:
+            line = self.lines[entry.shape] = deque()
+        insort(line, entry)
+        if line[0] is entry:
+            if len(line) > 1:
+                self.front.remove(line[1])
+                heapify(self.front)
+            heappush(self.front, entry)
 
-    def heads(self) -> Iterator[Head]:
+    def heads(self) -> Iterator[Waiting]:
         """The first waiting job of each shape, in order; only as many are looked for as are asked for."""
-        passed: list[Head] = []
+        passed: list[Waiting] = []
         try:
             while self.settle():
                 yield self.front[0]
@@ -77,33 +83,17 @@ class Lane:
     def settle(self) -> bool:
         """Whether a job waits that was not passed; then the first one stands in front."""
         while self.front:
-            key, job_id, shape = self.front[0]
-            if self.first.get(shape) == (key, job_id):
-                if self._waits(job_id, key, shape):
-                    return True
-                heappop(self.front)
-                self._bring_forward(shape)
+            entry = self.front[0]
+            if self.waiting.get(entry.job_id) is entry:
+                return True
+            line = self.lines[entry.shape]
+            line.popleft()
+            if line:
+                heapreplace(self.front, line[0])
             else:
                 heappop(self.front)
+                del self.lines[entry.shape]
         return False
-
-    def _waits(self, job_id: JobId, key: OrderKey, shape: Shape) -> bool:
-        return self.waiting.get(job_id) == (key, shape, self.lane_id)
-
-    def _bring_forward(self, shape: Shape) -> None:
-        """The shape's first job went: the next one takes its place."""
-        del self.first[shape]
-        heap = self.shapes[shape]
-        while heap:
-            if self._waits(heap[0][1], heap[0][0], shape):
-                self._put_in_front(shape, heap[0])
-                return
-            heappop(heap)
-        del self.shapes[shape]
-
-    def _put_in_front(self, shape: Shape, entry: tuple[OrderKey, JobId]) -> None:
-        self.first[shape] = entry
-        heappush(self.front, (*entry, shape))
 
 
 class Queue:
@@ -123,14 +113,14 @@ class Queue:
         """The job waits there from now on, wherever it waited before."""
         known = self.waiting.get(job.job_id)
         same = known is not None and known.shape.lasts == job.spec.time_limit_s.bit_length()
-        waiting = Waiting(key, known.shape if known is not None and same else shape_of(job), lane_id)
-        if waiting == known:
+        entry = Waiting(key, job.job_id, known.shape if known is not None and same else shape_of(job), lane_id)
+        if entry == known:
             return
-        self.waiting[job.job_id] = waiting
+        self.waiting[job.job_id] = entry
         lane = self.lanes.get(lane_id)
         if lane is None:
             lane = self.lanes[lane_id] = Lane(self.waiting, lane_id)
-        lane.add(job.job_id, key, waiting.shape)
+        lane.add(entry)
         self.version += 1
 
     def remove(self, job_id: JobId) -> None:

@@ -51,9 +51,8 @@ def _choice(state: State, job: Job) -> Choice:
     shape = shape_of(job)
     if stands_aside(state, shape, job) or _refusal(state, job.tenant):
         return NOTHING
-    ahead = (
-        state.cluster.jobs[job_id] for _, job_id, shape in before(state, job) if not stands_aside(state, shape, state.cluster.jobs[job_id])
-    )
+    heads = before(state, job)
+    ahead = (state.cluster.jobs[job_id] for _, job_id, shape, _ in heads if not stands_aside(state, shape, state.cluster.jobs[job_id]))
     blocked = list(islice(ahead, LOOKED_PAST_MAX))
     if len(blocked) == LOOKED_PAST_MAX or not all(may_be_passed(state, each) for each in blocked):
         return NOTHING

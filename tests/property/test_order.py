@@ -88,9 +88,9 @@ def test_the_line_is_one_list_of_all_that_wait(jobs: list[tuple[str, int, int, i
         for number, (tenant, priority, gpus, estimate, queue) in enumerate(jobs)
     ]
     state = given(queues, *all_jobs)
-    said = [job_id for _, job_id, _ in heads(state)]
+    said = [entry.job_id for entry in heads(state)]
     for job_id in state.queue.waiting:
         job = state.cluster.jobs[job_id]
-        ahead = [other for _, other, _ in before(state, job)]
+        ahead = [entry.job_id for entry in before(state, job)]
         assert ahead == [other for other in said if other in ahead] == said[: len(ahead)]
         assert (job_id in said) == (said[len(ahead) : len(ahead) + 1] == [job_id])

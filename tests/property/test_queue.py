@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from libs.common.cluster import Job
 from libs.common.model import JobId, TenantId
-from services.scheduler.queue import Head, LaneId, Queue, shape_of
+from services.scheduler.queue import LaneId, Queue, Waiting, shape_of
 from tests.given import spec
 
 STEPS = st.lists(st.tuples(st.sampled_from(("add", "remove", "peek")), st.integers(0, 9), st.integers(0, 3)), max_size=40)
@@ -15,7 +15,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(("add", "remove", "peek")), st.intege
 LANE = LaneId("default", "")
 
 
-def heads(queue: Queue) -> Iterator[Head]:
+def heads(queue: Queue) -> Iterator[Waiting]:
     for lane in queue.live_lanes():
         yield from lane.heads()
 
@@ -37,4 +37,4 @@ def test_the_heads_are_the_first_of_each_shape_in_order(steps: list[tuple[str, i
         first: dict[object, tuple[tuple[int, int, int], str]] = {}
         for key, each in sorted(waiting.values(), key=lambda entry: entry[0]):
             first.setdefault(shape_of(each), (key, each.job_id))
-        assert [(key, job_id) for key, job_id, _ in heads(queue)] == list(first.values())
+        assert [(key, job_id) for key, job_id, _, _ in heads(queue)] == list(first.values())

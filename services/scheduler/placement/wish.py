@@ -30,7 +30,7 @@ STEP_MILLI: Final = 2_000
 _WORDS: Final = re.compile(r"[^a-z0-9]+")
 
 
-class Wish(msgspec.Struct, frozen=True, cache_hash=True):
+class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """As in JobSpec, per node. `share` is 0 where memory or a MIG profile says which part; `required` and `ignored` name levels."""
 
     nodes: int = 1
