@@ -1,7 +1,8 @@
 """One decision of the scheduler, timed as `placement_*.py` print it: a state in its own term, and what it is told.
 
 A decision is the rule `place` and all that follows of it in this process: the order of the queue, which node and which devices, the fold
-of the fact and every index over it, and the fact as bytes. The collector is frozen when the cluster stands, as after a replay.
+of the fact and every index over it, and the fact as bytes. Where nothing is to be decided the last rule has its turn, as in the shell: what
+that takes is printed apart. The collector is frozen when the cluster stands, as after a replay.
 """
 
 import gc
@@ -18,7 +19,7 @@ from libs.common.change import Stamp
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, JobPlaced
 from libs.common.model import Gpu, GpuId, NodeId
-from services.scheduler.decide import place
+from services.scheduler.decide import catch_up, place
 from services.scheduler.state import State
 
 EPOCH: Final = 1
@@ -59,6 +60,7 @@ class Told:
     def __init__(self, nodes: Sequence[f.NodeRegistered]) -> None:
         cluster = Cluster()
         self.seq = EPOCH
+        self.rested: list[int] = []
         fold.apply(cluster, f.TermBegan(instance="bench"), Stamp(EPOCH, 0, EPOCH, subjects.SCHEDULER_KIND, ""))
         for node in nodes:
             fold.apply(cluster, node, self._stamp(node))
@@ -85,6 +87,12 @@ class Told:
         writer = str(getattr(fact, "node_id", "")) if kind == subjects.NODE_KIND else ""
         return Stamp(self.seq, self.seq, EPOCH, kind, writer)
 
+    def rest(self) -> None:
+        """Nothing is to be decided for now: the last rule has its turn."""
+        began = time.perf_counter_ns()
+        catch_up(self.state)
+        self.rested.append(time.perf_counter_ns() - began)
+
     def decide(self) -> tuple[JobPlaced | None, Took]:
         """What is placed next, and what it took."""
         began, used = time.perf_counter_ns(), time.thread_time_ns()
@@ -93,19 +101,23 @@ class Told:
             self.state.apply_own(facts, self.seq)
             _encode(facts[0])
         took = Took(time.perf_counter_ns() - began, time.thread_time_ns() - used)
+        if not facts:
+            self.rest()
         return (facts[0] if facts and isinstance(facts[0], JobPlaced) else None), took
 
 
-def timed(rounds: int, step: Callable[[], Took]) -> list[Took]:
+def timed(rounds: int, told: Told, step: Callable[[], Took]) -> list[Took]:
     """As many decisions as asked for."""
     gc.collect()
     gc.freeze()
+    told.rested.clear()
     return [step() for _ in range(rounds)]
 
 
-def tell(name: str, times: list[Took], **setting: object) -> float:
-    """Print p50, p99, p99.9 and the longest, by the clock and by CPU; gives the first."""
+def tell(name: str, times: list[Took], told: Told, **setting: object) -> float:
+    """Print p50, p99, p99.9 and the longest, by the clock and by CPU, and the mean of what is done between decisions; gives the first."""
     for kind, found in (("", [each.wall / US for each in times]), ("cpu_", [each.cpu / US for each in times])):
         for label, part in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)):
             say(f"{name}{kind}{label}_us", quantile(found, part), "us", len(found), **setting)
+    say(f"{name}rest_us", sum(told.rested) / len(times) / US, "us per decision", len(told.rested), **setting)
     return quantile([each.wall / US for each in times], 0.5)

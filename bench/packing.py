@@ -129,8 +129,7 @@ def fill(places: list[Place | None], pods: list[Wish], score: Score, scene: Scen
             assert place is not None
             if not host_serves(place, pod):
                 continue
-            for hold in place.taken(ranking.best[index][1], pod):
-                place.give(hold, "")
+            place.give(place.taken(ranking.best[index][1], pod), "")
             place.give_host(pod)
             assert place.cpus_free >= 0 and place.memory_free >= 0 and all(part.free > 0 for part in place.parts.values())
             changes.append(index)

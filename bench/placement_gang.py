@@ -53,12 +53,21 @@ class Steady:
         took = self._place()
         self.gangs.rotate(self.dice.randrange(len(self.gangs)))
         self.told.end(self.gangs.popleft())
+        self.told.rest()
         return took
 
 
 def main() -> None:
     steady = Steady()
-    tell("", timed(DECISIONS, steady.step), gpus=NODES * 8, nodes=NODES, gang=f"{GANG_NODES} x 8", strategy="topology")
+    tell(
+        "",
+        timed(DECISIONS, steady.told, steady.step),
+        steady.told,
+        gpus=NODES * 8,
+        nodes=NODES,
+        gang=f"{GANG_NODES} x 8",
+        strategy="topology",
+    )
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ class Steady:
         self.held += self.share_of[placed.job_id]
         while self.held > FILLED * self.total:
             self.end_one()
+        self.told.rest()
         return took
 
     def withdraw(self, job_id: JobId) -> None:
@@ -90,8 +91,8 @@ def main() -> None:
     if not folder.is_dir():
         sys.exit(f"there is no {folder}: set MUSTER_TRACES to the folder that holds openb/ (cluster-trace-gpu-v2023)")
     steady = Steady(read(folder, VARIANT))
-    times = timed(DECISIONS, steady.step)
-    tell("", times, nodes=len(steady.trace.nodes), variant=VARIANT, filled=FILLED, strategy="fragmentation")
+    times = timed(DECISIONS, steady.told, steady.step)
+    tell("", times, steady.told, nodes=len(steady.trace.nodes), variant=VARIANT, filled=FILLED, strategy="fragmentation")
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def main() -> None:
     medians = []
     for gpus, waiting in SIZES:
         steady = Steady(gpus, waiting)
-        times = timed(DECISIONS, steady.step)
-        medians.append(tell("" if gpus == SIZES[0][0] else "small_", times, gpus=gpus, nodes=gpus // 8, waiting=waiting))
+        times = timed(DECISIONS, steady.told, steady.step)
+        medians.append(tell("" if gpus == SIZES[0][0] else "small_", times, steady.told, gpus=gpus, nodes=gpus // 8, waiting=waiting))
     say("growth", medians[0] / medians[1], "ratio", DECISIONS, of="p50 at 10,240 GPUs to p50 at 1,024")
 
 

@@ -80,7 +80,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     for member in job.members.values():
         ledger.hold(cluster, job, member)
         cluster.nodes[member.node_id].members[job.job_id] = job.attempt
-    for node_id, member in list(job.members.items()):
+    for node_id, member in job.members.items():
         if member.incarnation <= cluster.nodes[node_id].gone:
             lose_member(cluster, job, member)
         lose_if_gone(cluster, job, node_id)
@@ -89,9 +89,10 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
 
 def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
     """Every node is known, none is named twice, every device has the share free."""
-    distinct = {member.node_id: member for member in members}
-    known = all(member.node_id in cluster.nodes for member in members)
-    return known and len(distinct) == len(members) > 0 and ledger.can_hold(cluster, [wish for m in members for wish in m.gpus])
+    distinct = {member.node_id for member in members}
+    if not distinct or len(distinct) != len(members) or not distinct <= cluster.nodes.keys():
+        return False
+    return ledger.can_hold(cluster, [wish for member in members for wish in member.gpus])
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:
@@ -210,8 +211,11 @@ def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
 
 def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ...]:
     """The members' nodes, and those that report their devices now: a device may have moved while it was held."""
-    reporting = (cluster.gpus[wish.uuid].node_id for member in members for wish in member.gpus)
-    return tuple(dict.fromkeys((*(member.node_id for member in members), *reporting)))
+    nodes = dict.fromkeys([member.node_id for member in members])
+    for member in members:
+        for wish in member.gpus:
+            nodes[cluster.gpus[wish.uuid].node_id] = None
+    return tuple(nodes)
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:

@@ -89,6 +89,7 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
         or claim(state)
         or place(state)
         or preempt(state)
+        or catch_up(state)
     )
 
 
@@ -309,6 +310,12 @@ def preemption(state: State, job: Job, by: Job) -> JobPreempted:
 
 def _reservation(job: Job, attempt: int, state: State, choice: Choice) -> DevicesReserved:
     return DevicesReserved(job_id=job.job_id, attempt=attempt, members=members_of(state, choice))
+
+
+def catch_up(state: State) -> Sequence[AnyFact]:
+    """Nothing is to be decided now: the time is used to look at what changed, for the next decision. It decides nothing."""
+    state.capacity.catch_up()
+    return NONE
 
 
 def stands_aside(state: State, shape: Shape, job: Job) -> bool:

@@ -1,6 +1,6 @@
 """Which ports of each address the jobs on nodes were given. Pure, and derived."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from typing import Final
 from zlib import crc32
@@ -16,7 +16,7 @@ class Ports:
     """`used`: of each address, how many living jobs have a port there; two only when their nodes changed addresses since."""
 
     def __init__(self) -> None:
-        self.used: Final[dict[str, Counter[int]]] = {}
+        self.used: Final[defaultdict[str, Counter[int]]] = defaultdict(Counter)
 
     def free(self, cluster: Cluster, address: str) -> int:
         """A port of that address which no living job was given, not one that was just given back. Clusters that share a machine
@@ -31,7 +31,7 @@ class Ports:
         return 0
 
     def take(self, address: str, port: int) -> None:
-        self.used.setdefault(address, Counter())[port] += 1
+        self.used[address][port] += 1
 
     def give_back(self, address: str, port: int) -> None:
         used = self.used[address]

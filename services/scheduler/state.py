@@ -317,7 +317,7 @@ class State:
 
     def _note(self, job: Job) -> None:
         address = self.cluster.nodes[next(iter(job.members))].address
-        share = sum(hold.share for member in job.members.values() for hold in member.gpus) or 1
+        share = sum([hold.share for member in job.members.values() for hold in member.gpus]) or 1
         self.ports.take(address, job.port)
         self.noted[job.job_id] = Noted(address, job.port, share)
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share

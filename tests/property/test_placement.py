@@ -10,6 +10,7 @@ from libs.common import facts as f
 from libs.common.cluster import node_gpus
 from libs.common.facts import AnyFact
 from libs.common.model import WHOLE_GPU, JobSpec, TenantId
+from services.scheduler.decide import catch_up, place
 from services.scheduler.placement.choose import NOTHING, choose
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.state import State
@@ -21,13 +22,15 @@ SHARES = st.sampled_from([20, 50, 100])
 WISHES = st.builds(lambda nodes, gpus, share: spec(nodes=nodes, gpus=gpus, gpu_share=share), st.integers(1, 3), st.integers(1, 4), SHARES)
 
 
-def world(sizes: Sequence[int], holds: Sequence[tuple[int, int, int]]) -> State:
-    """Nodes of these sizes, on which what fits of these holds is held."""
+def world(sizes: Sequence[int], holds: Sequence[tuple[int, int, int]], wishes: Sequence[JobSpec] = ()) -> State:
+    """Nodes of these sizes, on which what fits of these holds is held, and jobs that wait."""
     history = [registered(f"n{i}", gpus=size) for i, size in enumerate(sizes)]
     for number, (node, gpu, share) in enumerate(holds):
         if node < len(sizes) and gpu < sizes[node]:
             job = f"h{number}"
             history += [*waiting(job, gpu_share=share), placed(job, member(f"n{node}", gpu, share=share))]  # type: ignore[list-item]
+    for number, wish in enumerate(wishes):
+        history += waiting(f"w{number}", nodes=wish.nodes, gpus=wish.gpus, gpu_share=wish.gpu_share)  # type: ignore[arg-type]
     return given(*history)
 
 
@@ -53,6 +56,25 @@ def test_a_choice_is_made_exactly_when_one_exists_and_takes_only_what_is_free(
         for hold in taken:
             view = state.cluster.gpus[hold.uuid]
             assert view.node_id == node and view.held + hold.share <= WHOLE_GPU
+
+
+@draw(SIZES, HOLDS, st.lists(WISHES, max_size=5), st.booleans())
+def test_what_a_scheduler_notes_of_its_own_placements_is_what_the_ledger_says(
+    sizes: list[int], holds: list[tuple[int, int, int]], wishes: list[JobSpec], looks_ahead: bool
+) -> None:
+    state = world(sizes, holds, wishes)
+    while facts := place(state):
+        state.apply_own(facts, 0)
+        if looks_ahead:
+            catch_up(state)
+    read = State(state.cluster)
+    assert noted(state) == noted(read)
+    for wish in (spec(gpus=1, gpu_share=20), spec(gpus=1), spec(gpus=2, gpu_share=50)):
+        assert choose(state.capacity, wish, TenantId("default")) == choose(read.capacity, wish, TenantId("default"))
+
+
+def noted(state: State) -> list[object]:
+    return [(p.whole, p.parts, p.lefts, p.widest, p.cpus_free, p.memory_free) for p in state.capacity.places if p is not None]
 
 
 TENANTS = ("red", "blue", "green")

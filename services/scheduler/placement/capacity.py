@@ -24,6 +24,8 @@ from services.scheduler.placement.wish import Wish
 # Rankings beyond this are forgotten, those that were made first before others.
 RANKINGS_MAX: Final = 256
 WISHES_MAX: Final = 16_384
+# So many nodes at a time are looked at ahead: a few milliseconds.
+CATCH_UP_MAX: Final = 1_024
 
 
 def bits(nodes: int) -> Iterator[int]:
@@ -32,15 +34,6 @@ def bits(nodes: int) -> Iterator[int]:
         lowest = nodes & -nodes
         yield lowest.bit_length() - 1
         nodes ^= lowest
-
-
-def sum_of(sets: dict[int, int], least: int) -> int:
-    """All that is filed under this or more."""
-    found = 0
-    for key, nodes in sets.items():
-        if key >= least:
-            found |= nodes
-    return found
 
 
 class Follower(Protocol):
@@ -71,14 +64,12 @@ class Capacity:
         self._hardware: Final[dict[object, Hardware]] = {}
         self._ranked: Final[dict[Wish, Wish]] = {}
         self._rankings: Final[dict[tuple[Wish, str], Ranking]] = {}
-        # The nodes by what the device with the most free has, and by how many are wholly free.
-        self._widest: Final[dict[int, int]] = {}
-        self._idle: Final[dict[int, int]] = {}
         self._scene = Scene()
         self._learnt: dict[str, int] = {}
         self._known = self._learnt
         self._models: dict[str, int] = {}
         self._scene_is_old = False
+        self._caught_up = 0
 
     def refresh(self, cluster: Cluster, node_id: NodeId) -> None:
         """Look at one node again. Nodes come here in the order of their first registration, as the cluster holds them."""
@@ -106,13 +97,7 @@ class Capacity:
             index = self.index[member.node_id]
             place = self.places[index]
             assert place is not None, "a placement goes to usable nodes"
-            taken = 0
-            for hold in member.gpus:
-                if hold.share == WHOLE_GPU:
-                    taken |= 1 << place.at[hold.uuid]
-                else:
-                    place.give(hold, circle)
-            place.whole &= ~taken
+            place.give(member.gpus, circle)
             place.give_host(wish)
             self._changed(place)
 
@@ -164,29 +149,37 @@ class Capacity:
         self._bring_up(found)
         return found
 
+    def catch_up(self) -> None:
+        """Look at what changed before anybody asks, so that the next decision finds its ranking as it is; some of it, for there may be
+        much.
+        """
+        if self._caught_up == self.version:
+            return
+        looked_at = 0
+        for ranking in self._rankings.values():
+            looked_at += self._bring_up(ranking)
+            if looked_at >= CATCH_UP_MAX:
+                return
+        self._caught_up = self.version
+
     def strategy_of(self, wish: Wish) -> str:
         """The job's own word, where there is such a strategy."""
         return wish.strategy if wish.strategy in STRATEGIES else self.strategy
 
-    def _bring_up(self, ranking: Ranking) -> None:
-        """Look again at the nodes that changed, but not at those that have too little free: of them only what is not true any more."""
-        wish = ranking.wish
-        whole = wish.whole and wish.gpus > 0
-        enough = sum_of(self._idle, wish.gpus) if whole else sum_of(self._widest, wish.share if wish.gpus else 0)
+    def _bring_up(self, ranking: Ranking) -> int:
+        """Look again at the nodes that changed, and say how many those are."""
         changed, ranking.changed = ranking.changed, 0
-        ranking.look_at(self.places, bits(changed & (enough | ranking.members)))
+        if changed:
+            ranking.look_at(self.places, bits(changed))
+        return changed.bit_count()
 
     def _changed(self, place: Place) -> None:
-        """Note a change of the node for everyone who asks next, and file it by what it has free."""
+        """Note a change of the node for everyone who asks next."""
         bit = 1 << place.index
         for ranking in self._rankings.values():
             ranking.changed |= bit
         for follower in self.followers:
             follower.changed |= bit
-        for sets, before, now in ((self._widest, place.filed[0], place.widest), (self._idle, place.filed[1], place.whole.bit_count())):
-            sets[before] = sets.get(before, 0) & ~bit
-            sets[now] = sets.get(now, 0) | bit
-        place.filed = (place.widest, place.whole.bit_count())
 
     def _look_around(self) -> None:
         """Another mix, or other cards: what remainders are worth is found anew."""
@@ -217,9 +210,6 @@ class Capacity:
         place = self.places[index]
         if place is not None:
             self.places[index] = None
-            for sets in (self._widest, self._idle):
-                for key in sets:
-                    sets[key] &= ~(1 << index)
             for each in (*self._rankings.values(), *self.followers):
                 each.changed |= 1 << index
             del self.sizes[place.node_id]

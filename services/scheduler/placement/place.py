@@ -3,7 +3,7 @@
 Pure. `takes` gives the ways in which a node could serve one member of a job; which node and which way is best is a strategy's to say.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -70,8 +70,6 @@ class Place:
         # What is free of the devices that have something free, least first; and of the one with the most.
         self.lefts: tuple[int, ...] = ()
         self.widest = 0
-        # Under what of these two `capacity.py` has filed it.
-        self.filed = (0, 0)
         # What a strategy has worked out of the node as it is.
         self.noted: tuple[object, tuple[int, ...], int, float] | None = None
         self.cpus_free = UNKNOWN
@@ -101,18 +99,22 @@ class Place:
         kinds = _alike(self, wish, self.needs(wish).mask)
         return not wish.gpus or any(self.hardware.pick(kind, wish.gpus, wish) is not NONE for kind in kinds)
 
-    def give(self, hold: GpuHold, circle: str) -> None:
-        """Follow a promise that was recorded."""
-        device = self.at[hold.uuid]
-        self.whole &= ~(1 << device)
+    def give(self, holds: Sequence[GpuHold], circle: str) -> None:
+        """Follow promises that were recorded."""
+        for hold in holds:
+            device = self.at[hold.uuid]
+            self.whole &= ~(1 << device)
+            if hold.share < WHOLE_GPU:
+                self._give_part(device, hold, circle)
+        self.widen()
+
+    def _give_part(self, device: int, hold: GpuHold, circle: str) -> None:
         before = self.parts.pop(device, None)
         left = (before.free if before is not None else WHOLE_GPU) - hold.share
         if left > 0:
             slices = (before.slices if before is not None else 0) | hold.mig_slices
             single = (before is not None and before.single) or hold.mig_profile.endswith(mig.SINGLE)
             self.parts[device] = Part(left, circle, hold.isolation, slices, single)
-
-        self.widen()
 
     def widen(self) -> None:
         """What follows of `whole` and `parts`, after they changed."""

@@ -38,8 +38,9 @@ class Ranking:
         self.best: Final[dict[int, Ranked]] = {}
         # Whether all that matters of a node is what it is built of and what is free.
         self._plain: Final = not (wish.labels or wish.node_list or wish.uuids or wish.apart)
-        # A node of which no device has so much free serves nobody.
+        # A node of which no device has so much free, or not so many are wholly free, serves nobody.
         self._least: Final = wish.share if wish.gpus else 0
+        self._wholes: Final = wish.gpus if wish.whole else 0
         self._needs: Final[dict[Hardware, Needs]] = {}
         self._kept: Final[dict[tuple[Hardware, int, int, int], Ranked | None]] = {}
 
@@ -74,7 +75,7 @@ class Ranking:
 
     def _rank(self, place: Place) -> Ranked | None:
         """How the node would serve. Of nodes of one build that have as much free the answer is the same: it is kept."""
-        if place.widest < self._least:
+        if place.widest < self._least or place.whole.bit_count() < self._wholes:
             return None
         if not self._plain or place.parts:
             return self.rank_anew(place)

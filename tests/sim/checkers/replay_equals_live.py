@@ -75,7 +75,7 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
     return {
         "buckets": state.bucket_of,
         "waiting": {job_id: waiting.shape for job_id, waiting in state.queue.waiting.items()},
-        "free": {p.node_id: (p.whole, p.parts, p.cpus_free, p.memory_free) for p in capacity.places if p is not None},
+        "free": {p.node_id: (p.whole, p.parts, p.lefts, p.cpus_free, p.memory_free) for p in capacity.places if p is not None},
         "sizes": capacity.sizes,
         "returning": state.returning,
         "dead": state.dead,
