@@ -2,10 +2,9 @@
 
 A decision is the rule `place` and all that follows of it in this process: the order of the queue, which node and which devices, the fold
 of the fact and every index over it, and the fact as bytes. Where nothing is to be decided the last rule has its turn, as in the shell: what
-that takes is printed apart. The collector is frozen when the cluster stands, as after a replay.
+that takes is printed apart. The collector is set when the cluster stands, as after a replay.
 """
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ from libs.common.change import Stamp
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, JobPlaced
 from libs.common.model import Gpu, GpuId, NodeId
+from libs.common.service import freeze_collector
 from services.scheduler.decide import catch_up, place
 from services.scheduler.state import State
 
@@ -108,8 +108,7 @@ class Told:
 
 def timed(rounds: int, told: Told, step: Callable[[], Took]) -> list[Took]:
     """As many decisions as asked for."""
-    gc.collect()
-    gc.freeze()
+    freeze_collector()
     told.rested.clear()
     return [step() for _ in range(rounds)]
 

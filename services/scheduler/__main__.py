@@ -9,7 +9,7 @@ from libs.common.clock import SystemClock
 from libs.common.errors import Refused
 from libs.common.kv_nats import KvLeadership, create_buckets
 from libs.common.objects_nats import NatsObjects
-from libs.common.service import run
+from libs.common.service import freeze_collector, run
 from libs.common.settings import Settings
 from services.scheduler.placement.strategies import STRATEGIES
 from services.scheduler.service import Scheduler
@@ -23,7 +23,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
     await before(stop, create_buckets(client, settings))
     log = log_jetstream.JetStreamLog(client)
-    await Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), NatsObjects(client)).run(stop)
+    await Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), NatsObjects(client)).run(stop, freeze_collector)
     await client.close()
 
 

@@ -8,7 +8,7 @@ unchanged in tests/sim.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -156,12 +156,14 @@ class Scheduler:
 
     # -- the process --------------------------------------------------------------------------------------------
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a long lease behind.
+    async def run(self, stop: asyncio.Event, replayed: Callable[[], None] = lambda: None) -> None:
+        """Stand by until needed, replay, begin a term, serve until `stop`; a planned stop leaves a long lease behind. `replayed` is called
+        before it serves.
 
         Raises Stopped when it comes before the term has begun.
         """
         await before(stop, self._open())
+        replayed()
         async with asyncio.TaskGroup() as tasks:
             serving = [
                 tasks.create_task(self.shell.serve(), name="shell"),
