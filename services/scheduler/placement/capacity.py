@@ -88,18 +88,20 @@ class Capacity:
             self._remove(index)
             place = self._build(index, node, views, cluster.jobs)
         mirror(cluster, place)
-        self._changed(place)
+        self._changed(1 << index)
 
     def follow(self, members: Sequence[Member], wish: Wish, circle: str) -> None:
         """A placement that this process decided: as `refresh` of its nodes, without reading them again."""
         self.version += 1
+        changed = 0
         for member in members:
             index = self.index[member.node_id]
             place = self.places[index]
             assert place is not None, "a placement goes to usable nodes"
             place.give(member.gpus, circle)
             place.give_host(wish)
-            self._changed(place)
+            changed |= 1 << index
+        self._changed(changed)
 
     @property
     def everywhere(self) -> int:
@@ -173,13 +175,12 @@ class Capacity:
             ranking.look_at(self.places, bits(changed))
         return changed.bit_count()
 
-    def _changed(self, place: Place) -> None:
-        """Note a change of the node for everyone who asks next."""
-        bit = 1 << place.index
+    def _changed(self, nodes: int) -> None:
+        """Note a change of these nodes for everyone who asks next."""
         for ranking in self._rankings.values():
-            ranking.changed |= bit
+            ranking.changed |= nodes
         for follower in self.followers:
-            follower.changed |= bit
+            follower.changed |= nodes
 
     def _look_around(self) -> None:
         """Another mix, or other cards: what remainders are worth is found anew."""
@@ -210,8 +211,7 @@ class Capacity:
         place = self.places[index]
         if place is not None:
             self.places[index] = None
-            for each in (*self._rankings.values(), *self.followers):
-                each.changed |= 1 << index
+            self._changed(1 << index)
             del self.sizes[place.node_id]
             self._built(place, 0)
 

@@ -14,8 +14,9 @@ from services.scheduler.placement.wish import INSIDE, Wish
 # A device's group at each level of INSIDE, from the links outward.
 Groups = tuple[str, ...]
 
-# Tables are forgotten beyond this: what is needed is found again.
+# Tables are forgotten beyond these: what is needed is found again.
 PICKS_MAX: Final = 50_000
+NEEDS_MAX: Final = 4_096
 
 
 class Picked(NamedTuple):
@@ -28,8 +29,20 @@ class Picked(NamedTuple):
 NONE: Final = Picked(-1, 0)
 
 
+class Needs(NamedTuple):
+    """What each device would have to give a wish, in hundredths, and which ones serve, as bits."""
+
+    parts: tuple[int, ...]
+    mask: int
+
+
+def needs_of(gpus: Sequence[Gpu], wish: Wish) -> Needs:
+    parts = tuple([wish.need(gpu) for gpu in gpus])
+    return Needs(parts, sum([1 << index for index, need in enumerate(parts) if need]))
+
+
 class Hardware:
-    """`needs` keeps, by wish, what each device would have to give; `models` the devices of each model, as bits."""
+    """`models` are the devices of each model, as bits."""
 
     def __init__(self, gpus: Sequence[Gpu], sockets: tuple[int, ...]) -> None:
         self.gpus: Final = tuple(gpus)
@@ -38,6 +51,16 @@ class Hardware:
         for index, gpu in enumerate(gpus):
             self.models[gpu.vendor, gpu.model] = self.models.get((gpu.vendor, gpu.model), 0) | 1 << index
         self.picks: Final[dict[tuple[int, int, tuple[str, ...], tuple[str, ...]], Picked]] = {}
+        self._needs: Final[dict[Wish, Needs]] = {}
+
+    def needs(self, wish: Wish) -> Needs:
+        """Of a wish that names no single devices: nodes of one build differ in their names."""
+        found = self._needs.get(wish)
+        if found is None:
+            if len(self._needs) >= NEEDS_MAX:
+                self._needs.clear()
+            found = self._needs[wish] = needs_of(self.gpus, wish)
+        return found
 
     def pick(self, free: int, count: int, wish: Wish) -> Picked:
         """`count` of the free devices; NONE when there are not so many, or none that keep together as they must."""

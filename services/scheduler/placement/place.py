@@ -6,12 +6,10 @@ Pure. `takes` gives the ways in which a node could serve one member of a job; wh
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from libs.common import mig
 from libs.common.cluster import GpuView, Job, Node
 from libs.common.model import GPUS_PER_NODE_MAX, MIG, WHOLE_GPU, GpuHold, JobId, NodeId
-from services.scheduler.placement.hardware import NONE, Hardware
+from services.scheduler.placement.hardware import NONE, Hardware, Needs, needs_of
 from services.scheduler.placement.wish import Wish
 
 # Of the host, where the node does not say what it has: nobody who asks is served.
@@ -27,13 +25,6 @@ class Part(NamedTuple):
     isolation: str = ""
     slices: int = 0
     single: bool = False
-
-
-class Needs(NamedTuple):
-    """What each device would have to give a wish, in hundredths, and which ones serve, as bits."""
-
-    parts: tuple[int, ...]
-    mask: int
 
 
 class Take(NamedTuple):
@@ -78,14 +69,16 @@ class Place:
         self.at: Final = {gpu.uuid: index for index, gpu in enumerate(self.gpus)}
 
     def needs(self, wish: Wish) -> Needs:
-        parts = tuple(wish.need(gpu) for gpu in self.gpus)
-        return Needs(parts, sum(1 << index for index, need in enumerate(parts) if need))
+        return needs_of(self.gpus, wish) if wish.uuids else self.hardware.needs(wish)
+
+    def is_meant(self, wish: Wish) -> bool:
+        """What the job says of the node itself."""
+        listed = not wish.node_list or self.node_id in wish.node_list
+        return listed and all(self.node.labels.get(name) == value for name, value in wish.labels)
 
     def admits(self, wish: Wish) -> bool:
         """What the job says of the node itself, and of the jobs on it."""
-        if wish.node_list and self.node_id not in wish.node_list:
-            return False
-        if any(self.node.labels.get(name) != value for name, value in wish.labels):
+        if not self.is_meant(wish):
             return False
         jobs = (self.jobs[job_id].spec.labels for job_id in self.node.members) if wish.apart else ()
         return not any(labels.get(name) == value for labels in jobs for name, value in wish.apart)
@@ -94,18 +87,20 @@ class Place:
         """Whether it could, with nothing running on it."""
         if wish.cpus_milli > self.node.cpus_milli or wish.memory_bytes > self.node.memory_bytes:
             return False
-        if not self.admits(msgspec.structs.replace(wish, apart=())):
+        if not self.is_meant(wish):
             return False
         kinds = _alike(self, wish, self.needs(wish).mask)
         return not wish.gpus or any(self.hardware.pick(kind, wish.gpus, wish) is not NONE for kind in kinds)
 
     def give(self, holds: Sequence[GpuHold], circle: str) -> None:
         """Follow promises that were recorded."""
+        taken = 0
         for hold in holds:
             device = self.at[hold.uuid]
-            self.whole &= ~(1 << device)
+            taken |= 1 << device
             if hold.share < WHOLE_GPU:
                 self._give_part(device, hold, circle)
+        self.whole &= ~taken
         self.widen()
 
     def _give_part(self, device: int, hold: GpuHold, circle: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from services.scheduler.placement.hardware import Hardware
-from services.scheduler.placement.place import Needs, Place, Take, host_serves, takes
+from services.scheduler.placement.place import Place, Take, host_serves, takes
 from services.scheduler.placement.scene import Scene
 from services.scheduler.placement.strategies import Score
 from services.scheduler.placement.wish import Wish
@@ -41,7 +41,6 @@ class Ranking:
         # A node of which no device has so much free, or not so many are wholly free, serves nobody.
         self._least: Final = wish.share if wish.gpus else 0
         self._wholes: Final = wish.gpus if wish.whole else 0
-        self._needs: Final[dict[Hardware, Needs]] = {}
         self._kept: Final[dict[tuple[Hardware, int, int, int], Ranked | None]] = {}
 
     def look_at(self, places: list[Place | None], changed: Iterable[int]) -> None:
@@ -93,20 +92,11 @@ class Ranking:
         if not host_serves(place, wish):
             return None
         found: Ranked | None = None
-        for take in takes(place, wish, self.circle, self._needs_of(place)):
+        for take in takes(place, wish, self.circle, place.needs(wish)):
             level = self.score(place, take, wish, self.scene) - (take.crossed << CROSSED_BITS)
             if found is None or level > found[0]:
                 found = (level, take)
         return found if found is not None and (self._plain or place.admits(wish)) else None
-
-    def _needs_of(self, place: Place) -> Needs:
-        """What each device would have to give; the same for all nodes of one build."""
-        if self.wish.uuids:
-            return place.needs(self.wish)
-        found = self._needs.get(place.hardware)
-        if found is None:
-            found = self._needs[place.hardware] = place.needs(self.wish)
-        return found
 
 
 def _from(nodes: int, after: int) -> Iterator[int]:
