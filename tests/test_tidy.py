@@ -67,7 +67,7 @@ PURE: Final = (
     "services/scheduler/arrays.py",
     "services/scheduler/attempts.py",
     "services/scheduler/backfill.py",
-    "services/scheduler/blockers.py",
+    "services/scheduler/proof/*.py",
     "services/scheduler/explain.py",
     "services/scheduler/leases.py",
     "services/scheduler/line.py",
@@ -88,7 +88,6 @@ PURE: Final = (
     "services/scheduler/simulate/resort.py",
     "services/scheduler/simulate/trace.py",
     "services/scheduler/what_if.py",
-    "services/scheduler/with_nodes.py",
 )
 IMPURE_MODULES: Final = (*("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib", "datetime", "threading"),)
 NATS_FILES: Final = tuple(
@@ -101,6 +100,7 @@ WIDE_CATCHES: Final = {
     "libs/common/service.py in run": "the one place: logs the cause and exits with its code",
     "services/node_agent/drivers/vendor_calls.py in look": "the bindings raise anything, on import too; each vendor is tried by itself",
     "services/node_agent/supervision/serving.py in serve": "a forked child ends by os._exit, and writes down its own bug first",
+    "services/scheduler/aside.py in _leave": "a forked child ends by os._exit, and writes down its own bug first",
     "tests/sim/loop.py in run_in_executor": "hands a function's error to the future, as a real executor does",
 }
 MACHINE_PATHS: Final = re.compile(r"(?<![\w.~$}-])/(?:work|root|home)/")

@@ -216,7 +216,7 @@ HELP = {
     "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
     "settle_ms": "gateway: how long a read waits for its min_seq",
     "ask_ms": "gateway: how long the scheduler or a node may take to answer a question",
-    "ask_past_ms": "gateway, scheduler: the same about the past, for which the log is folded again",
+    "ask_past_ms": "gateway, scheduler: the same where it takes a proof (why, whatif), or the log is folded again",
     "stdin_ms": "gateway: how long a node may take to take a job's input",
     "keepalive_ms": "gateway: how often a stream says that it is still there",
     "wait_max_ms": "gateway: longest timeout that a wait for a job may ask for",

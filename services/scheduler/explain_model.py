@@ -4,27 +4,29 @@ Pure. When replicas wait for devices the answer is the first one's own proof, so
 """
 
 from datetime import UTC, datetime
-from typing import Any
 
 from libs.common import job_life, model_view
-from libs.common.cluster import Job, Model
-from services.scheduler.explain import explain
+from libs.common.cluster import Model
+from services.scheduler.explain import Answer, explain, no_answer
 from services.scheduler.models import backoff_until_ns
+from services.scheduler.proof.trial import Apart, copied
 from services.scheduler.state import State
 
 
-def explain_model(state: State, name: str) -> dict[str, Any]:
-    """The answer as JSON-able data: model, state, answer (one sentence), blockers, remedy, at (stream sequence)."""
+def explain_model(state: State, name: str, apart: Apart = copied) -> Answer:
+    """As `explain` says it, with `model` in place of `job_id`. Changes the state, as that does."""
     model = state.cluster.models.get(name)
     if model is None:
-        return _answer(state, name, "unknown", f"no model {name} is known as of {state.cluster.seq}", None)
+        return _answer(state, name, "unknown", f"no model {name} is known as of {state.cluster.seq}")
     word = model_view.state_of(state.cluster, model)
     queued = next((job for job in model_view.replicas(state.cluster, model) if job.state == job_life.QUEUED and job.cancel is None), None)
     if word == model_view.CRASH_LOOPING:
-        return _answer(state, name, word, _crash(model), None, f"look at what it wrote: muster logs {_last(model)}")
+        return _answer(state, name, word, _crash(model)) | {"remedy": f"look at what it wrote: muster logs {_last(model)}"}
     if queued is not None:
-        return _answer(state, name, word, _no_room(state, model, queued), queued)
-    return _answer(state, name, word, _otherwise(state, model, word), None)
+        proof = explain(state, queued.job_id, apart)
+        waits = f"replica {queued.job_id} waits: {proof['answer']}"
+        return _answer(state, name, word, waits, proof)
+    return _answer(state, name, word, _otherwise(state, model, word))
 
 
 def _crash(model: Model) -> str:
@@ -34,11 +36,6 @@ def _crash(model: Model) -> str:
 
 def _last(model: Model) -> str:
     return model.last_crash.rpartition(", ")[2]
-
-
-def _no_room(state: State, model: Model, queued: Job) -> str:
-    proof = str(explain(state, queued.job_id)["answer"])
-    return f"replica {queued.job_id} waits: {proof}"
 
 
 def _otherwise(state: State, model: Model, word: str) -> str:
@@ -53,13 +50,6 @@ def _otherwise(state: State, model: Model, word: str) -> str:
     return count
 
 
-def _answer(state: State, name: str, word: str, text: str, queued: Job | None, remedy: str | None = None) -> dict[str, Any]:
-    proof = explain(state, queued.job_id) if queued is not None else {"blockers": [], "remedy": remedy}
-    return {
-        "model": name,
-        "state": word,
-        "answer": text,
-        "blockers": proof["blockers"],
-        "remedy": proof["remedy"],
-        "at": state.cluster.seq,
-    }
+def _answer(state: State, name: str, word: str, text: str, proof: Answer | None = None) -> Answer:
+    shown = proof or no_answer("", word, text, state.cluster.seq)
+    return {"model": name} | {field: value for field, value in shown.items() if field != "job_id"} | {"state": word, "answer": text}

@@ -1,5 +1,5 @@
-"""Questions that need a state of their own, folded again from a snapshot, the log and the archive, in a child process with a deadline:
-`why JOB --at SEQ`, and `whatif` with nodes that are not there.
+"""Questions about the past, which need a state folded again from a snapshot, the log and the archive, in a child process with a deadline:
+`why JOB --at SEQ`.
 
 Never in the scheduler's own process: a fold of minutes holds the interpreter, and heartbeats would wait. One child at a time; run as
 `python -m services.scheduler.past`, with a Question on its standard input, it has the scheduler's settings and identity, and only reads.
@@ -26,11 +26,10 @@ from libs.common.log import Log
 from libs.common.model import JobId
 from libs.common.objects_nats import NatsObjects
 from libs.common.snapshot_store import SnapshotStore
-from services.scheduler.explain import explain
+from services.scheduler.aside import forked
+from services.scheduler.explain import explain, no_answer
 from services.scheduler.placement.strategies import DEFAULT
 from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk
-from services.scheduler.with_nodes import what_if_added
 
 DEADLINE_S: Final = 30.0
 # Of MUSTER_ASK_PAST_MS: the answer is to be there before the gateway gives up.
@@ -45,11 +44,10 @@ NICENESS: Final = 10
 
 
 class Question(msgspec.Struct, frozen=True):
-    """As of commit `at`: why a job is where it is, or what would be."""
+    """Why a job was where it was as of commit `at`."""
 
     at: int
-    job_id: JobId = JobId("")
-    what_if: WhatIfAsk | None = None
+    job_id: JobId
 
 
 class Past:
@@ -90,10 +88,7 @@ class Past:
 
 
 def _no_answer(question: Question, text: str) -> bytes:
-    found: dict[str, object] = {"answer": text, "blockers": [], "remedy": None, "at": question.at}
-    if question.what_if is not None:
-        return msgspec.json.encode({"would_start": False, "placement": [], **found})
-    return msgspec.json.encode({"job_id": question.job_id, "state": "unknown", **found})
+    return msgspec.json.encode(no_answer(question.job_id, "unknown", text, question.at))
 
 
 async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement: str = DEFAULT) -> State:
@@ -119,9 +114,7 @@ async def main(question: Question) -> bytes:
     client = await log_jetstream.connect_as(settings, "scheduler")
     try:
         state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), question.at, settings.placement)
-        if question.what_if is not None:
-            return msgspec.json.encode(what_if_added(state.cluster, question.what_if, settings.placement))
-        return msgspec.json.encode(explain(state, question.job_id))
+        return msgspec.json.encode(explain(state, question.job_id, forked))
     finally:
         await client.close()
 

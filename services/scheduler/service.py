@@ -41,16 +41,17 @@ from libs.common.settings import Settings
 from libs.common.snapshot_store import SnapshotStore
 from libs.common.writer import Writer
 from services.scheduler import orders
+from services.scheduler.aside import Aside, forked
 from services.scheduler.decide import NOBODY, Heard, decide
 from services.scheduler.desired_pages import DesiredPages
-from services.scheduler.explain import explain
+from services.scheduler.explain import explain, no_answer
 from services.scheduler.explain_model import explain_model
 from services.scheduler.leases import Leases
 from services.scheduler.past import DEADLINE_PART, Past, Question
 from services.scheduler.renewals import Renewals
 from services.scheduler.roster import roster
 from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk, what_if
+from services.scheduler.what_if import WhatIfAsk, not_found, what_if
 
 SILENCE_CHECK_NS: Final = 100_000_000
 MS: Final = 1_000_000
@@ -98,6 +99,7 @@ class Scheduler:
         self.roster: Roster | None = None  # as of `acked`, made when it is asked for
         self.leases = Leases()
         self.desired_pages = DesiredPages()
+        self.aside = Aside(settings.ask_past_ms / 1_000 * DEADLINE_PART)
         self.past = Past(deadline_s=settings.ask_past_ms / 1_000 * DEADLINE_PART)
         self.renewals = Renewals()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
@@ -327,19 +329,28 @@ class Scheduler:
     async def _on_what_if(self, subject: str, data: bytes) -> bytes:
         began = self.clock.boot_ns()
         ask = msgspec.msgpack.decode(data, type=WhatIfAsk)
-        if ask.add is None:
-            found = what_if(self.state, ask)
-        else:
-            found = msgspec.json.decode(await self.past.answer(Question(self.acked.seq, what_if=ask)))
-        return msgspec.json.encode(found | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
+
+        def found() -> bytes:
+            return msgspec.json.encode(what_if(self.state, ask, forked) | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
+
+        def none(text: str) -> bytes:
+            return msgspec.json.encode(not_found(text, self.state.seq) | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
+
+        return await self.aside.answer(found, none)
 
     async def _on_why(self, subject: str, data: bytes) -> bytes | None:
         ask = msgspec.msgpack.decode(data, type=WhyAsk)
-        if ask.model:
-            return msgspec.json.encode(explain_model(self.state, ask.model))
         if ask.at:
             return await self.past.answer(Question(ask.at, ask.job_id))
-        return msgspec.json.encode(explain(self.state, ask.job_id))
+        return await self.aside.answer(lambda: self._why(ask), lambda text: self._why_not(ask, text))
+
+    def _why(self, ask: WhyAsk) -> bytes:
+        """In a child: it changes the state."""
+        found = explain_model(self.state, ask.model, forked) if ask.model else explain(self.state, ask.job_id, forked)
+        return msgspec.json.encode(found)
+
+    def _why_not(self, ask: WhyAsk, text: str) -> bytes:
+        return msgspec.json.encode(no_answer(ask.job_id, "unknown", text, self.state.seq) | ({"model": ask.model} if ask.model else {}))
 
     async def _farewell(self) -> None:
         """A planned stop: the log says that every node may go on alone, then each hears it with its next heartbeat."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
-from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, QueueSet, TenantSet
+from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, QueueSet, TenantSet, Unknown
 from libs.common.job_fold import homes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
@@ -99,15 +99,22 @@ class State:
     def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
         """Fold a commit of the log."""
         for fact, change in zip(commit.facts, fold.apply_entry(self.cluster, seq, subject, commit), strict=True):
-            self._look_at(change)
-            if isinstance(fact, BudgetExhausted | BudgetRenewed):
-                self.queue.version += 1  # its tenant's jobs let others pass from now on, or no more
-            if isinstance(fact, TenantSet):
-                self.queue.version += 1  # a higher limit may let a job start
-                self.capacity.reopen(self.cluster)  # or its word on sharing open a device
-                self.outlook.forget()
-            if isinstance(fact, QueueSet):
-                self._reorder(fact.queue)
+            self._heard(fact, change)
+
+    def hear(self, fact: AnyFact, stamp: Stamp) -> None:
+        """Fold one fact of somebody else that no log brings: it is only imagined."""
+        self._heard(fact, fold.apply(self.cluster, fact, stamp))
+
+    def _heard(self, fact: AnyFact | Unknown, change: Change) -> None:
+        self._look_at(change)
+        if isinstance(fact, BudgetExhausted | BudgetRenewed):
+            self.queue.version += 1  # its tenant's jobs let others pass from now on, or no more
+        if isinstance(fact, TenantSet):
+            self.queue.version += 1  # a higher limit may let a job start
+            self.capacity.reopen(self.cluster)  # or its word on sharing open a device
+            self.outlook.forget()
+        if isinstance(fact, QueueSet):
+            self._reorder(fact.queue)
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log; their sequence is not known yet."""

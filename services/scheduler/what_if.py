@@ -1,65 +1,82 @@
-"""`whatif`: would this job start now, and where, or what stands in its way. Nothing is recorded and nothing is held for it.
+"""`whatif`: would this job start now, and where, or what stands in its way; also with nodes that nobody has bought.
 
-Pure: it asks the same questions as `decide.place` and gives the same proof as `why`, of a job that stands last in the queue.
+Pure. The job, and the nodes, are told to the state as if they had come now, and the very rules decide: it is `why` of a job that stands
+last in the queue. It changes that state: give it one of its own.
 """
 
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from libs.common import job_life
+from libs.common import facts as f
 from libs.common.cluster import Job
-from libs.common.model import GpuHold, JobId, JobSpec, TenantId
+from libs.common.facts import AnyFact
+from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.new_nodes import NewNodes
-from services.scheduler.backfill import LOOKED_PAST_MAX, beside, may_be_passed, promise_to
-from services.scheduler.decide import passes_limit, stands_aside
-from services.scheduler.explain import why_queued
-from services.scheduler.line import before
-from services.scheduler.placement.choose import NOTHING, Choice, choose
-from services.scheduler.placement.circles import circle_of
-from services.scheduler.queue import shape_of
+from services.scheduler.explain import Answer, answer, no_answer, prove
+from services.scheduler.proof.change import many
+from services.scheduler.proof.new_nodes import like_model, new_nodes
+from services.scheduler.proof.trial import Apart, copied, decided_until, prepare, tell
 from services.scheduler.state import State
 
-# Behind every job that was submitted.
-LAST: Final = 1 << 62
+# No real id has an underscore.
+IMAGINED: Final = JobId("imagined_")
 
 
 class WhatIfAsk(msgspec.Struct, frozen=True):
-    """The job as its tenant would submit it; `add` are nodes to imagine beside the cluster's (`with_nodes.py`)."""
+    """The job as its tenant would submit it; `add` are nodes to imagine beside the cluster's."""
 
     spec: JobSpec
     tenant: TenantId
     add: NewNodes | None = None
 
 
-def what_if(state: State, ask: WhatIfAsk) -> dict[str, Any]:
-    """The answer as JSON-able data: would_start, placement (by rank), answer, blockers, remedy, at (stream sequence)."""
-    job = Job(JobId(""), ask.spec, ask.tenant, "", seq=LAST, state=job_life.QUEUED)
-    choice = _choice(state, job)
-    proof = why_queued(state, job)
-    found = {"would_start": choice is not NOTHING, "placement": [_member(rank, *member) for rank, member in enumerate(choice)]}
-    if choice is not NOTHING:
-        proof |= {"answer": f"it would start now, on {', '.join(node_id for node_id, _ in choice)}", "blockers": [], "remedy": None}
-    elif refusal := _refusal(state, ask.tenant):
-        proof |= {"answer": refusal, "remedy": "wait for some of the tenant's jobs to start"}
-    return found | {name: proof[name] for name in ("answer", "blockers", "remedy", "at")}
+def what_if(state: State, ask: WhatIfAsk, apart: Apart = copied) -> Answer:
+    """As `why` says it, and would_start, placement (by rank)."""
+    prepare(state)
+    refused = _refusal(state, ask.tenant)
+    if refused:
+        return not_found(refused, state.seq) | {"remedy": "wait for some of the tenant's jobs to start"}
+    facts: list[AnyFact] = [f.JobSubmitted(job_id=IMAGINED, spec=ask.spec, tenant=ask.tenant), f.JobAdmitted(job_id=IMAGINED)]
+    if ask.add is not None:
+        like = like_model(state.cluster, ask.add.model)
+        if like is None:
+            return not_found(_unknown(state), state.seq)
+        facts += new_nodes(state.cluster, like, ask.add.nodes, ask.add.gpus)
+    tell(state, facts)
+    placed = [fact.job_id for fact in decided_until(state, IMAGINED) if isinstance(fact, f.JobPlaced)]
+    prefix = _with(ask.add, len(placed) - (IMAGINED in placed)) if ask.add is not None else ""
+    job = state.cluster.jobs[IMAGINED]
+    if job.members:
+        return _starts(state, job, prefix)
+    proof = prove(state, job, apart)
+    return _without_id(proof | {"would_start": False, "placement": [], "answer": prefix + proof["answer"]})
 
 
-def _choice(state: State, job: Job) -> Choice:
-    """What `place` would choose if this job came now: while one before it waits for devices, only what does not delay that one."""
-    shape = shape_of(job)
-    if stands_aside(state, shape, job) or _refusal(state, job.tenant):
-        return NOTHING
-    heads = before(state, job)
-    ahead = (state.cluster.jobs[job_id] for _, job_id, shape, _ in heads if not stands_aside(state, shape, state.cluster.jobs[job_id]))
-    blocked = list(islice(ahead, LOOKED_PAST_MAX))
-    if len(blocked) == LOOKED_PAST_MAX or not all(may_be_passed(state, each) for each in blocked):
-        return NOTHING
-    choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
-    if blocked and choice is not NOTHING:
-        choice = beside(state, promise_to(state, blocked[0]), job, shape, choice)
-    return NOTHING if passes_limit(state, shape, choice) else choice
+def _with(add: NewNodes, placed: int) -> str:
+    nodes = f"{many(add.nodes, 'node')} of {add.gpus} {add.model or 'such'} GPUs"
+    return f"with {nodes} more, and {many(placed, 'job')} before it placed: "
+
+
+def _starts(state: State, job: Job, prefix: str) -> Answer:
+    members = sorted(job.members.values(), key=lambda member: member.rank)
+    found = [{"rank": m.rank, "node_id": m.node_id, "gpus": [{"uuid": hold.uuid, "share": hold.share} for hold in m.gpus]} for m in members]
+    text = f"{prefix}it would start now, on {', '.join(member.node_id for member in members)}"
+    return _without_id(answer(state, IMAGINED, job.state, text) | {"would_start": True, "placement": found})
+
+
+def not_found(text: str, at: int) -> Answer:
+    """An answer without a proof."""
+    return _without_id(no_answer(IMAGINED, "", text, at) | {"would_start": False, "placement": []})
+
+
+def _without_id(proof: Answer) -> Answer:
+    return {name: value for name, value in proof.items() if name not in ("job_id", "state")}
+
+
+def _unknown(state: State) -> str:
+    known = ", ".join(sorted({view.gpu.model for view in state.cluster.gpus.values()})) or "none"
+    return f"no node here has such GPUs, so what a new one would have is not known; there are: {known}"
 
 
 def _refusal(state: State, name: TenantId) -> str:
@@ -68,7 +85,3 @@ def _refusal(state: State, name: TenantId) -> str:
     if tenant is None or not 0 < tenant.max_waiting <= tenant.waiting:
         return ""
     return f"tenant {name} may have {tenant.max_waiting} jobs waiting and has {tenant.waiting}"
-
-
-def _member(rank: int, node_id: str, holds: tuple[GpuHold, ...]) -> dict[str, Any]:
-    return {"rank": rank, "node_id": node_id, "gpus": [{"uuid": hold.uuid, "share": hold.share} for hold in holds]}

@@ -12,11 +12,9 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.clock import SystemClock
 from libs.common.log_jetstream import JetStreamLog, connect, create_stream
-from libs.common.model import JobId, JobSpec, TenantId
-from libs.common.new_nodes import NewNodes
+from libs.common.model import JobId, JobSpec
 from libs.common.writer import Writer
 from services.scheduler.past import WAITING_MAX, Past, Question
-from services.scheduler.what_if import WhatIfAsk
 from tests.integration.test_agent_process import nats_server
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
@@ -38,13 +36,10 @@ async def test_the_child_explains_the_state_of_a_past_sequence(tmp_path: Path, m
             await writer.commit([fact])
         await client.close()
         past = Past()
-        added = Question(2, what_if=WhatIfAsk(JobSpec(command=("true",)), TenantId("default"), NewNodes()))
-        what_if = msgspec.json.decode(await past.answer(added))
         then, now, none = [msgspec.json.decode(await past.answer(Question(at, job))) for job, at in ((JOB, 1), (JOB, 2), (JobId("x"), 2))]
     assert (then["state"], then["at"]) == ("pending", 1)
     assert (now["state"], now["at"]) == ("rejected", 2)
     assert none["state"] == "unknown"
-    assert (what_if["would_start"], what_if["at"]) == (False, 2) and "no node here has such GPUs" in what_if["answer"]
 
 
 async def test_a_child_past_its_deadline_is_ended_and_the_loop_goes_on_meanwhile() -> None:

@@ -13,6 +13,10 @@ from tests.given import given, member, placed, registered, started, waiting
 J = JobId("j")
 
 
+def blocked(answer: dict[str, Any]) -> list[tuple[str, int, str]]:
+    return [(each["what"], each["count"], each["detail"]) for each in answer["blockers"]]
+
+
 def test_an_unknown_job_is_said_to_be_unknown() -> None:
     assert explain(given(), J)["state"] == "unknown"
 
@@ -34,30 +38,31 @@ def test_a_job_that_others_make_room_for_names_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "remedy"),
+    ("wish", "remedy", "last"),
     [
-        ({"gpus": 5}, "ask for at most 4 GPUs a node, or add 1 node with at least 5 GPUs"),
-        ({"nodes": 4, "gpus": 2}, "add 2 nodes with at least 2 GPUs, or ask for 2 nodes"),
+        ({"gpus": 5}, "submit it again with 4 GPUs a node instead of 5", "add 1 node of 5 x Simulated H100"),
+        ({"nodes": 4, "gpus": 2}, "submit it again on 2 nodes instead of 4", "add 2 nodes of 4 x Simulated H100"),
     ],
 )
-def test_an_impossible_job_is_told_the_cheapest_change(wish: dict[str, int], remedy: str) -> None:
+def test_an_impossible_job_is_told_the_cheapest_change(wish: dict[str, int], remedy: str, last: str) -> None:
     answer = explain(given(registered("a"), registered("b"), waiting("j", **wish)), J)
     assert answer["answer"].startswith("this cluster could never hold it")
-    assert answer["remedy"] == remedy
+    assert answer["remedy"] == answer["changes"][0] == remedy
+    assert answer["changes"][-1] == last
 
 
-def test_blockers_are_counted_by_what_rules_each_node_out() -> None:
+def test_blockers_are_counted_by_build_and_by_what_rules_each_node_out() -> None:
     faults = [f.GpuFaulted(node_id=NodeId("c"), uuid=GpuId(f"c-gpu{i}"), health="offline", reason="xid") for i in range(4)]
-    history = [registered("a"), registered("b", gpus=1), registered("c"), registered("d"), faults]
-    busy = [*waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3)), f.NodeLost(node_id=NodeId("d"), incarnation=1)]
-    answer = explain(given(*history, busy, waiting("j", gpus=2)), J)
-    assert {blocker["what"]: blocker["detail"] for blocker in answer["blockers"]} == {
-        "devices in use": "a",
-        "has fewer than 2 GPUs": "b",
-        "devices not healthy": "c",
-        "node unreachable": "d",
-    }
-    assert answer["answer"] == "it needs 1 node with 2 GPUs, and not enough is free now"
+    history = [registered("a"), registered("b", gpus=1), registered("c"), registered("d"), registered("e"), faults]
+    busy = [*waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3)), *waiting("k", gpus=3), placed("k", member("e", 0, 1, 2))]
+    answer = explain(given(*history, busy, f.NodeLost(node_id=NodeId("d"), incarnation=1), waiting("j", gpus=2)), J)
+    assert [(each["count"], each["build"], each["what"], each["detail"]) for each in answer["blockers"]] == [
+        (2, "4 x Simulated H100", "GPUs in use: needs 2, at most 1 free", "a, e"),
+        (1, "1 x Simulated H100", "fewer than 2 GPUs", "b"),
+        (1, "4 x Simulated H100", "GPUs away (xid): needs 2, at most 0 there", "c"),
+        (1, "4 x Simulated H100", "node unreachable", "d"),
+    ]
+    assert answer["answer"] == "it needs 1 node with 2 GPUs, and no node has that free now"
 
 
 def holding(*parts: GpuHold, **wish: Any) -> list[AnyFact]:
@@ -117,13 +122,13 @@ def test_a_job_that_waits_for_others_names_them_and_the_first_one_s_state() -> N
 def test_a_node_that_is_to_be_removed_is_named_as_such() -> None:
     history = [registered("a"), registered("b"), f.NodeRemovalRequested(node_id=NodeId("a"))]
     answer = explain(given(history, waiting("j", nodes=2)), J)
-    assert answer["blockers"] == [{"what": "node is to be removed", "count": 1, "detail": "a"}]
+    assert blocked(answer) == [("node is to be removed", 1, "a")]
 
 
 def test_a_share_is_named_as_such() -> None:
     busy = [*waiting("i", gpu_share=60), placed("i", member("a", 0, share=60))]
     answer = explain(given(registered("a", gpus=1), busy, waiting("j", gpu_share=50)), J)
-    assert answer["answer"] == "it needs 1 node with 1 GPUs (50 % of each), and not enough is free now"
+    assert answer["answer"] == "it needs 1 node with 1 GPU (50 % of each), and no node has that free now"
 
 
 def test_a_tenant_at_its_limit_is_named() -> None:
@@ -143,13 +148,13 @@ def test_a_month_s_budget_that_is_used_up_is_named_with_its_end() -> None:
     spent = [f.BudgetRenewed(tenant=limit.tenant, month=202_611), f.BudgetExhausted(limit.tenant, 3, 1, 202_611)]
     answer = explain(given(registered("a"), limit, spent, waiting("j", tenant="t")), J)
     assert answer["answer"] == "tenant t has used up its budget of 3 GPU hours for this month: nothing more of it starts"
-    assert answer["remedy"].startswith("wait for the next month (UTC), or")
+    assert answer["remedy"] == "raise the budget of tenant t to 4 GPU hours (muster tenant set t --gpu-hours 4)"
 
 
 def test_a_device_that_is_another_tenant_s_is_named() -> None:
     busy = [*waiting("i", tenant="t", gpu_share=30), placed("i", member("a", 0, share=30))]
     answer = explain(given(registered("a", gpus=1), busy, waiting("j", gpu_share=50)), J)
-    assert answer["blockers"] == [{"what": "devices with another tenant's jobs", "count": 1, "detail": "a"}]
+    assert blocked(answer) == [("GPUs with another tenant's jobs", 1, "a")]
 
 
 def test_a_job_behind_another_is_told_which() -> None:
@@ -162,23 +167,24 @@ def test_a_job_that_stands_aside_is_in_nobody_s_way() -> None:
     """`huge` can never fit and `capped` may not: the placement passes them over, and so does the answer."""
     limit = f.TenantSet(tenant=TenantId("capped"), max_gpu_share=50)
     aside = [*waiting("huge", gpus=9), *waiting("capped", tenant="capped")]
-    assert explain(given(registered("a"), limit, aside, waiting("j")), J)["answer"] == "it fits, and is about to be placed"
+    assert explain(given(registered("a"), limit, aside, waiting("j")), J)["answer"] == "it fits, and is about to be placed on a"
     busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
     answer = explain(given(registered("a"), limit, busy, aside, waiting("big", gpus=4), waiting("j")), J)
     assert answer["answer"] == "it would fit, but big is before it in the queue and waits for devices"
-    assert answer["blockers"][0] == {"what": "queue order", "count": 1, "detail": "big goes first by the order of its queue"}
+    assert blocked(answer)[0] == ("queue order", 1, "by the order of its queue (priority)")
+    assert answer["before"] == [{"job_id": "big", "why": "was submitted first"}]
 
 
 def test_a_job_that_does_not_fit_now_hears_how_many_come_before_it() -> None:
     busy = [*waiting("i", gpus=2), placed("i", member("a", 0, 1))]
     before = [*waiting("first", gpus=4), *waiting("second", gpus=4)]
     answer = explain(given(registered("a"), busy, before, waiting("j", gpus=4)), J)
-    assert answer["answer"] == "it needs 1 node with 4 GPUs, and not enough is free now; first is before it in the queue"
-    assert [(blocker["what"], blocker["count"]) for blocker in answer["blockers"]] == [("queue order", 2), ("devices in use", 1)]
+    assert answer["answer"] == "it needs 1 node with 4 GPUs, and no node has that free now; first is before it in the queue"
+    assert [what for what, _, _ in blocked(answer)] == ["queue order", "GPUs in use: needs 4, at most 2 free"]
 
 
 def test_a_job_that_is_about_to_be_placed_is_told_so() -> None:
-    assert explain(given(registered("a"), waiting("j")), J)["answer"] == "it fits, and is about to be placed"
+    assert explain(given(registered("a"), waiting("j")), J)["answer"] == "it fits, and is about to be placed on a"
 
 
 def test_a_job_that_may_go_on_on_a_silent_node_names_it_and_the_way_out() -> None:

@@ -13,8 +13,8 @@ def test_a_model_that_waits_for_devices_says_for_which() -> None:
     answer = explain_model(world.state, "chat")
     assert answer["state"] == "waiting"
     assert answer["answer"].startswith("replica chat-2 waits: it needs 1 node with 1 GPU")
-    assert answer["blockers"] == [{"what": "devices in use", "count": 1, "detail": "a"}]
-    assert "wait for running jobs" in answer["remedy"]
+    assert [(each["what"], each["detail"]) for each in answer["blockers"]] == [("GPUs in use: needs 1, at most 0 free", "a")]
+    assert answer["remedy"] == "add 1 node of 1 x Simulated H100"
 
 
 def test_a_redeployment_without_room_for_one_more_says_that_the_others_serve_on() -> None:

@@ -102,4 +102,4 @@ async def what_if(request: Request) -> Response:
     gateway, _ = await settled(request, Query)
     spec, add = intents.imagined(await signed_body_of(request))
     question = msgspec.msgpack.encode({"spec": spec, "tenant": principal_of(request).tenant, "add": add})
-    return await ask_scheduler(gateway, "whatif", question, gateway.settings.ask_ms if add is None else gateway.settings.ask_past_ms)
+    return await ask_scheduler(gateway, "whatif", question)

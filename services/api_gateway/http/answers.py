@@ -100,19 +100,44 @@ class JobHistory(msgspec.Struct):
 
 
 class Blocker(msgspec.Struct):
+    """So many nodes of one `build` (or jobs, or limits), and what rules them out."""
+
     what: str
     count: int
     detail: str
+    build: str = ""
 
 
-class Why(msgspec.Struct):
-    """`job_id` of a job, `model` of a model. `remedy` is the cheapest change that would help; `at` the sequence it is said of."""
+class Ahead(msgspec.Struct):
+    job_id: str
+    why: str
 
-    state: str
+
+class Estimate(msgspec.Struct):
+    """In how many seconds it may start if nobody changes anything, and from what that is; null where nobody can say, with why."""
+
+    in_s: int | None
+    basis: str
+
+
+class Proof(msgspec.Struct):
+    """`changes` are those of a fixed list that start it now, of each kind the least, cheapest first; `remedy` is the first of them, or what
+    else can be done. `before` are the first of those that go before it. `at`: the sequence it is said of.
+    """
+
     answer: str
     at: int
     blockers: list[Blocker] = []
+    before: list[Ahead] = []
+    changes: list[str] = []
     remedy: str | None = None
+    estimate: Estimate | None = None
+
+
+class Why(Proof, kw_only=True):
+    """`job_id` of a job, `model` of a model."""
+
+    state: str
     job_id: str = ""
     model: str = ""
 
@@ -123,15 +148,11 @@ class Placed(msgspec.Struct):
     gpus: list[dict[str, str | int]]
 
 
-class WhatIf(msgspec.Struct):
+class WhatIf(Proof, kw_only=True):
     """`placement` is empty unless it would start now; `decision_latency_us` is what finding this took the scheduler."""
 
     would_start: bool
     placement: list[Placed]
-    answer: str
-    blockers: list[Blocker]
-    remedy: str | None
-    at: int
     decision_latency_us: float
 
 

@@ -228,14 +228,13 @@ async def why(request: Request, ref: str) -> Response:
 
 
 async def ask_why(gateway: Gateway, question: dict[str, object]) -> Response:
-    wait_ms = gateway.settings.ask_past_ms if question.get("at") else gateway.settings.ask_ms
-    return await ask_scheduler(gateway, "why", msgspec.msgpack.encode(question), wait_ms)
+    return await ask_scheduler(gateway, "why", msgspec.msgpack.encode(question))
 
 
-async def ask_scheduler(gateway: Gateway, verb: str, question: bytes, wait_ms: int) -> Response:
+async def ask_scheduler(gateway: Gateway, verb: str, question: bytes) -> Response:
     """The scheduler's answer, as it is. Raises Problem 503."""
     try:
-        proof = await gateway.bus.request(subjects.ask_scheduler(verb), question, wait_ms / 1_000)
+        proof = await gateway.bus.request(subjects.ask_scheduler(verb), question, gateway.settings.ask_past_ms / 1_000)
     except Unavailable as error:
         raise Problem(503, f"the scheduler does not answer ({error}): is one running? GET /v1/cluster shows the last leader") from error
     return Response(proof, media_type="application/json")

@@ -72,7 +72,7 @@ class BackfillNeverDelaysTheHead(Checker):
         """The first job that waits for devices; None when that is the placed one."""
         state = State(cluster)
         found: Job | None = None
-        for _, job_id, shape in heads(state):
+        for _, job_id, shape, _ in heads(state):
             job = cluster.jobs[job_id]
             if job is placed:
                 return found

@@ -5,18 +5,17 @@ import pytest
 from libs.common.facts import JobPlaced
 from libs.common.model import TenantId
 from libs.common.new_nodes import NewNodes
-from services.scheduler import with_nodes
 from services.scheduler.decide import decide
+from services.scheduler.proof import trial
 from services.scheduler.state import State
-from services.scheduler.what_if import WhatIfAsk
-from services.scheduler.with_nodes import what_if_added
+from services.scheduler.what_if import WhatIfAsk, what_if
 from tests.given import given, member, placed, registered, spec, waiting
 
 FULL = (registered("a"), waiting("i", gpus=4), placed("i", member("a", 0, 1, 2, 3)))
 
 
 def asked(state: State, add: NewNodes, **wish: int) -> dict[str, object]:
-    return what_if_added(state.cluster, WhatIfAsk(spec(**wish), TenantId("default"), add))
+    return what_if(state, WhatIfAsk(spec(**wish), TenantId("default"), add))
 
 
 ONE = NewNodes(1, 4, "H100")
@@ -25,13 +24,13 @@ ONE = NewNodes(1, 4, "H100")
 def test_a_job_that_waits_for_devices_would_start_on_the_new_node() -> None:
     found = asked(given(*FULL), ONE, gpus=4)
     assert found["would_start"]
-    assert found["answer"] == "with 1 nodes of 4 H100 GPUs more, and 0 jobs before it placed: it would start now, on new_1"
+    assert found["answer"] == "with 1 node of 4 H100 GPUs more, and 0 jobs before it placed: it would start now, on new_1"
 
 
 def test_what_stands_before_it_takes_the_new_devices_first() -> None:
     before = waiting("first", gpus=4)
     found = asked(given(*FULL, before), ONE, gpus=4)
-    assert not found["would_start"] and "and 1 jobs before it placed: " in str(found["answer"])
+    assert not found["would_start"] and "and 1 job before it placed: " in str(found["answer"])
     assert asked(given(*FULL, before), NewNodes(2, 4), gpus=4)["would_start"]
 
 
@@ -44,8 +43,8 @@ def test_nodes_that_do_not_help_leave_it_waiting_and_it_is_told_why() -> None:
     assert not found["would_start"] and found["blockers"] and found["remedy"]
 
 
-def test_so_many_jobs_before_it_are_placed_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(with_nodes, "PLACED_MAX", 2)
+def test_so_many_decisions_are_taken_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "DECISIONS_MAX", 3)
     found = asked(given(*FULL, *(waiting(name, gpus=1) for name in ("x", "y", "z"))), ONE, gpus=1)
     assert "and 2 jobs before it placed: " in str(found["answer"])
 

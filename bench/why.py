@@ -1,0 +1,83 @@
+"""What a question costs: `why` about a job among 100,000 that wait, on 10,240 GPUs that are full.
+
+`answer_ms` is how long the proof takes, all its trials in it. `gap_ms` is how long the loop that answers heartbeats stood still
+meanwhile, at the longest of its ticks each millisecond, `quiet_gap_ms` the same without a question. The child is forked as by the
+live scheduler.
+"""
+
+import asyncio
+import gc
+import time
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from bench.cluster import QUICK, say
+from bench.placement_whole import Steady
+from libs.common.model import JobId
+from services.scheduler.aside import Aside, forked
+from services.scheduler.explain import explain
+
+GPUS: Final = 1_024 if QUICK else 10_240
+WAITING: Final = 10_000 if QUICK else 100_000
+QUESTIONS: Final = 5
+TICK_S: Final = 0.001
+QUIET_S: Final = 2.0
+DEADLINE_S: Final = 60.0
+MS: Final = 1e6
+
+
+async def gaps(done: asyncio.Event) -> float:
+    """The longest time between two ticks, in milliseconds."""
+    longest, last = 0, time.perf_counter_ns()
+    while not done.is_set():
+        await asyncio.sleep(TICK_S)
+        now = time.perf_counter_ns()
+        longest, last = max(longest, now - last), now
+    return longest / MS
+
+
+async def quiet() -> float:
+    done = asyncio.Event()
+    watching = asyncio.create_task(gaps(done))
+    await asyncio.sleep(QUIET_S)
+    done.set()
+    return await watching
+
+
+async def asked(steady: Steady, job_id: JobId) -> tuple[float, float, dict[str, object]]:
+    """Milliseconds until the answer, the longest gap, the answer."""
+    done = asyncio.Event()
+    watching = asyncio.create_task(gaps(done))
+    await asyncio.sleep(TICK_S)
+    began = time.perf_counter_ns()
+    state = steady.told.state
+    said = await Aside(DEADLINE_S).answer(lambda: msgspec.json.encode(explain(state, job_id, forked)), lambda text: text.encode())
+    took = (time.perf_counter_ns() - began) / MS
+    done.set()
+    return took, await watching, msgspec.json.decode(said)
+
+
+async def measure(steady: Steady) -> None:
+    gc.collect()
+    gc.freeze()
+    waiting = list(steady.told.state.queue.waiting)
+    setting = {"gpus": GPUS, "nodes": GPUS // 8, "waiting": len(waiting)}
+    say("quiet_gap_ms", await quiet(), "ms", 1, **setting)
+    found = [await asked(steady, waiting[len(waiting) * number // QUESTIONS]) for number in range(QUESTIONS)]
+    changes = sum(len(answer["changes"]) for _, _, answer in found if isinstance(answer["changes"], list))
+    say(
+        "answer_ms",
+        median(took for took, _, _ in found),
+        "ms",
+        QUESTIONS,
+        longest=max(took for took, _, _ in found),
+        changes=changes,
+        **setting,
+    )
+    say("gap_ms", max(gap for _, gap, _ in found), "ms", QUESTIONS, median=median(gap for _, gap, _ in found), **setting)
+
+
+if __name__ == "__main__":
+    asyncio.run(measure(Steady(GPUS, WAITING)))

@@ -1,0 +1,80 @@
+"""The changes that are looked at, in the order of what they cost: `KINDS` is that list, and the order of its rows is the whole rule.
+
+Pure. A change is the facts by which people would make it; `cheapest` tries each on a copy (`trial.py`) and gives of each kind the first
+that starts the job. What a job asks for is not changed in place: it is cancelled and submitted again, behind all others. That no cheaper
+one on the list starts it is held by tests/property/test_why.py.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.cluster import Job
+from libs.common.model import PRIORITY_MAX
+from services.scheduler.placement.choose import NOTHING, choose
+from services.scheduler.placement.circles import circle_of
+from services.scheduler.proof import devices_back, less, limits
+from services.scheduler.proof.change import Change, again
+from services.scheduler.proof.new_nodes import added
+from services.scheduler.proof.trial import Apart, begins, tell
+from services.scheduler.state import State
+
+
+def released(state: State, job: Job) -> Iterator[Change]:
+    """Somebody holds it."""
+    if job.order.held:
+        yield Change(f"release it (muster release {job.job_id})", (f.JobUpdated(job_id=job.job_id, held=False),), job.job_id, job.spec)
+
+
+def unbound(state: State, job: Job) -> Iterator[Change]:
+    """It waits for other jobs, and need not."""
+    if job.order.waits and not job.order.held:
+        yield again(job, "submit it again without --after and --singleton", replace(job.spec, after=(), singleton=False))
+
+
+def priority(state: State, job: Job) -> Iterator[Change]:
+    """One step more, then tens."""
+    own = job.spec.priority
+    for value in sorted({own + 1, *range(own // 10 * 10 + 10, PRIORITY_MAX, 10), PRIORITY_MAX}):
+        if own < value <= PRIORITY_MAX:
+            how = f"muster update {job.job_id} --priority {value}"
+            yield Change(
+                f"raise its priority from {own} to {value} ({how})", (f.JobUpdated(job_id=job.job_id, priority=value),), job.job_id
+            )
+
+
+Kind = Callable[[State, Job], Iterator[Change]]
+# What somebody only has to say; what its user can do without; what is at others' cost; what is to be bought.
+KINDS: Final[tuple[Kind, ...]] = (
+    released,
+    unbound,
+    limits.raised,
+    less.gpus,
+    less.nodes,
+    less.shares,
+    less.host,
+    less.constraints,
+    priority,
+    devices_back.returned,
+    devices_back.ended,
+    added,
+)
+
+
+def cheapest(state: State, job: Job, apart: Apart) -> list[Change]:
+    """Of each kind the first change that starts the job now, cheapest kind first."""
+    found = (next((each for each in kind(state, job) if starts(state, job, each, apart)), None) for kind in KINDS)
+    return [change for change in found if change is not None]
+
+
+def starts(state: State, job: Job, change: Change, apart: Apart) -> bool:
+    if change.must_fit is not None and choose(state.capacity, change.must_fit, circle_of(state.cluster, job.tenant)) is NOTHING:
+        return False
+
+    def trial(copy: State) -> bool:
+        tell(copy, change.facts)
+        return begins(copy, change.job_id)
+
+    return apart(state, trial)

@@ -1,0 +1,121 @@
+"""What rules each node out for a job that waits, counted by how the nodes are built: the part of the proof about nodes.
+
+Pure. It asks what the ranking asks (`placement/ranking.py`), from what never changes to what is free at present, and names the first no.
+"""
+
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from libs.common import gpu_life
+from libs.common.cluster import Cluster, Job, Node, is_leaving, node_gpus
+from libs.common.model import WHOLE_GPU, NodeId
+from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.place import Place, host_serves, takes
+from services.scheduler.placement.wish import Wish, wish_of
+from services.scheduler.state import State
+
+Blocker = dict[str, Any]
+
+NAMED_MAX: Final = 8
+
+
+class No(NamedTuple):
+    """Why a node cannot take a member now. `{most}` in the words is the largest `have` of the nodes that say them."""
+
+    words: str
+    have: int = 0
+
+
+class Nodes(NamedTuple):
+    """`serving` of all could take a member now."""
+
+    serving: int
+    blockers: list[Blocker]
+
+
+def node_blockers(state: State, job: Job) -> Nodes:
+    """The nodes that cannot take a member now, by what they are built of and what rules them out; the largest class first."""
+    wish = wish_of(job.spec)
+    classes: dict[tuple[str, str], list[tuple[int, NodeId]]] = {}
+    for node in state.cluster.nodes.values():
+        no = _no(state, node, job, wish)
+        if no is not None:
+            build = build_of(state.cluster, node, len(node.gpus))
+            classes.setdefault((no.words, build), []).append((no.have, node.node_id))
+    found = [
+        blocker(words.format(most=max(have for have, _ in nodes)), len(nodes), _names([node_id for _, node_id in nodes]), build)
+        for (words, build), nodes in sorted(classes.items(), key=lambda item: -len(item[1]))
+    ]
+    return Nodes(len(state.cluster.nodes) - sum(each["count"] for each in found), found)
+
+
+def blocker(what: str, count: int, detail: str, build: str = "") -> Blocker:
+    return {"what": what, "count": count, "detail": detail, "build": build}
+
+
+def build_of(cluster: Cluster, node: Node, gpus: int) -> str:
+    """8 x H100."""
+    models = Counter(view.gpu.model for view in node_gpus(cluster, node))
+    if not gpus or not models:
+        return "no GPU"
+    if len(models) == 1:
+        return f"{gpus} x {next(iter(models))}"
+    return " + ".join(f"{count} x {model}" for model, count in models.items())
+
+
+def _names(nodes: list[NodeId]) -> str:
+    return ", ".join(sorted(nodes)[:NAMED_MAX]) + (" ..." if len(nodes) > NAMED_MAX else "")
+
+
+def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
+    if not node.usable:
+        return No(f"node {node.state}")
+    if is_leaving(state.cluster, node.node_id):
+        return No("node is to be removed")
+    place = state.capacity.places[state.capacity.index[node.node_id]]
+    assert place is not None, "a usable node has a place"
+    views = [view for view in node_gpus(state.cluster, node) if view.present]
+    if len(views) < wish.gpus:
+        return No(f"fewer than {wish.gpus} GPUs")
+    if sum(1 for view in views if wish.need(view.gpu)) < wish.gpus:
+        return No("other GPUs than the job asks for")
+    healthy = sum(1 for view in views if view.health in gpu_life.USABLE)
+    if healthy < wish.gpus:
+        why = ", ".join(sorted({view.reason or view.health for view in views if view.health not in gpu_life.USABLE}))
+        return No(f"GPUs away ({why}): needs {wish.gpus}, at most {{most}} there", healthy)
+    return _host_no(place, wish) or _device_no(place, wish, circle_of(state.cluster, job.tenant))
+
+
+def _host_no(place: Place, wish: Wish) -> No | None:
+    if wish.node_list and place.node_id not in wish.node_list:
+        return No("not in the job's list of nodes")
+    if any(place.node.labels.get(name) != value for name, value in wish.labels):
+        return No("not the labels that the job asks for")
+    if not place.admits(wish):
+        return No("runs a job that this one keeps away from")
+    if wish.cpus_milli > place.node.cpus_milli or wish.memory_bytes > place.node.memory_bytes:
+        return No("too few CPUs or too little memory")
+    return None if host_serves(place, wish) else No("CPUs or memory in use")
+
+
+def _device_no(place: Place, wish: Wish, circle: str) -> No | None:
+    needs = place.needs(wish)
+    if next(takes(place, wish, circle, needs), None) is not None:
+        return None
+    free = {index: part.free for index, part in place.parts.items()}
+    free |= {index: WHOLE_GPU for index in range(len(needs.parts)) if place.whole >> index & 1}
+    enough = [index for index, left in free.items() if 0 < needs.parts[index] <= left]
+    if len(enough) < wish.gpus:
+        return No(f"GPUs in use: needs {wish.gpus}, at most {{most}} free", len(enough))
+    open_to = [index for index in enough if index not in place.parts or place.parts[index].circle == circle]
+    if len(open_to) < wish.gpus:
+        return No("GPUs with another tenant's jobs")
+    alike = [index for index in open_to if index not in place.parts or place.parts[index].isolation == wish.isolation]
+    if len(alike) < wish.gpus:
+        return No("GPUs whose parts are kept apart in another way")
+    if wish.mig_profile:
+        return No("no free place for the MIG instance")
+    models = Counter(place.gpus[index].model for index in alike)
+    if not wish.mixed and max(models.values()) < wish.gpus:
+        return No(f"free GPUs of different models: needs {wish.gpus} of one")
+    return No(f"enough free GPUs, but not together as asked ({', '.join(wish.required)})")

@@ -1,0 +1,115 @@
+"""Devices that come back, as changes: a node or its GPUs that are away, a job that ends. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from libs.common import facts as f
+from libs.common import gpu_life, job_life
+from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
+from libs.common.facts import AnyFact
+from libs.common.model import WHOLE_GPU, NodeId
+from services.scheduler.placement.wish import Wish, wish_of
+from services.scheduler.proof.change import Change
+from services.scheduler.proof.order import in_the_way
+from services.scheduler.state import State
+
+# So many of a kind are tried: those that come first by what they cost.
+TRIED_MAX: Final = 16
+
+
+def returned(state: State, job: Job) -> Iterator[Change]:
+    """A node that is lost comes back, or one of which GPUs are away is repaired."""
+    wishes = _wishes(state, job)
+    for node in state.cluster.nodes.values():
+        away = [view for view in node_gpus(state.cluster, node) if view.health not in gpu_life.USABLE]
+        if (node.usable and not away) or is_leaving(state.cluster, node.node_id) or not any(_could(state, node, wish) for wish in wishes):
+            continue
+        facts: list[AnyFact] = [f.GpuRecovered(node_id=node.node_id, uuid=view.gpu.uuid) for view in away]
+        if not node.usable:
+            facts.append(again_registered(state.cluster, node))
+        yield Change(f"bring {_away(node, away)} back", tuple(facts), job.job_id)
+
+
+def _away(node: Node, away: list[GpuView]) -> str:
+    if not node.usable or not away:
+        return f"node {node.node_id} ({node.state})"
+    return f"the GPUs of node {node.node_id} that are away ({', '.join(dict.fromkeys(view.reason or view.health for view in away))})"
+
+
+def _could(state: State, node: Node, wish: Wish) -> bool:
+    return sum(1 for view in node_gpus(state.cluster, node) if wish.need(view.gpu)) >= wish.gpus
+
+
+def again_registered(cluster: Cluster, node: Node) -> f.NodeRegistered:
+    """What its agent says when it begins again with nothing left to account for."""
+    return f.NodeRegistered(
+        node_id=node.node_id,
+        incarnation=node.incarnation + 1,
+        address=node.address,
+        gpus=tuple(view.gpu for view in node_gpus(cluster, node)),
+        directory=node.directory,
+        cpus_milli=node.cpus_milli,
+        memory_bytes=node.memory_bytes,
+        labels=node.labels,
+        rack=node.rack,
+        spine=node.spine,
+        sockets=node.sockets,
+    )
+
+
+def ended(state: State, job: Job) -> Iterator[Change]:
+    """One job is cancelled: one that waits before this one, or one whose devices would matter; who holds least, and began last, first.
+    Not a replica: its model makes another.
+    """
+    for other in in_the_way(state, job, TRIED_MAX):
+        yield Change(f"cancel {_named(other)}, which waits before it", (f.CancelRequested(job_id=other.job_id),), job.job_id, job.spec)
+    wishes = _wishes(state, job)
+    on_nodes = [state.cluster.jobs[job_id] for job_id in state.noted]
+    matter = [other for other in on_nodes if other.cancel is None and other.spec.serve is None and _matters(state, job, other, wishes)]
+    for other in sorted(matter, key=lambda other: (state.noted[other.job_id].share, -other.placed_ns, other.seq))[:TRIED_MAX]:
+        yield Change(
+            f"cancel {_named(other)}, which has {_held(other)}", (f.CancelRequested(job_id=other.job_id), *ending(other)), job.job_id
+        )
+
+
+def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:
+    """What its nodes say when it ends: by itself with an exit code, by a signal without one."""
+    for node_id, member in job.members.items():
+        if member.state not in job_life.MEMBER_ENDED:
+            signal = 15 if exit_code is None else 0
+            yield f.JobFinished(
+                job_id=job.job_id, attempt=job.attempt, node_id=node_id, exit_code=exit_code, signal=signal, reason="stopped"
+            )
+        if member.state not in job_life.MEMBER_OVER:
+            yield f.JobReleased(job_id=job.job_id, attempt=job.attempt, node_id=node_id)
+
+
+def _wishes(state: State, job: Job) -> list[Wish]:
+    """Its own, and that of the first in its way: it starts only when one of them is served."""
+    return [wish_of(each.spec) for each in (job, *in_the_way(state, job, 1))]
+
+
+def _matters(state: State, job: Job, other: Job, wishes: list[Wish]) -> bool:
+    """Whether somebody could be served, as far as numbers go, or the tenant's limit gives way, when this one ends."""
+    if other.tenant == job.tenant and state.cluster.tenants[job.tenant].max_gpu_share:
+        return True
+    return any(_frees(state, node_id, other, wish) for node_id in other.members for wish in wishes)
+
+
+def _frees(state: State, node_id: NodeId, other: Job, wish: Wish) -> bool:
+    index = state.capacity.index.get(node_id)
+    place = state.capacity.places[index] if index is not None else None
+    if place is None:
+        return False
+    its = {hold.uuid for hold in other.members[node_id].gpus}
+    free = sum(1 for at, gpu in enumerate(place.gpus) if wish.need(gpu) and (place.whole >> at & 1 or at in place.parts or gpu.uuid in its))
+    return free >= wish.gpus
+
+
+def _named(job: Job) -> str:
+    return f"{job.spec.name} ({job.job_id})" if job.spec.name else job.job_id
+
+
+def _held(job: Job) -> str:
+    share = sum(hold.share for member in job.members.values() for hold in member.gpus)
+    return f"{share / WHOLE_GPU:g} GPU{'s' if share != WHOLE_GPU else ''}"

@@ -1,0 +1,97 @@
+"""When a job may start if nobody changes anything: what runs ends as it is expected to, one job after the other, and the rules decide.
+
+Pure. Expected of a job is what its user estimated, else what its tenant's jobs took on the average, never more than its time limit
+(`policies/srsf.py`). A job of which nothing is expected, or that is late already, is not counted on. Jobs that come later may go first.
+"""
+
+from collections import Counter
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from libs.common.cluster import Job
+from libs.common.facts import JobPlaced
+from libs.common.model import JobId
+from services.scheduler.placement.choose import possible
+from services.scheduler.placement.wish import wish_of
+from services.scheduler.policies.srsf import expected_of
+from services.scheduler.proof.change import many
+from services.scheduler.proof.devices_back import ending
+from services.scheduler.proof.trial import decided, tell
+from services.scheduler.state import State
+
+MS: Final = 1_000_000
+ENDS_MAX: Final = 2_000
+
+ESTIMATE: Final = "their users' estimates"
+HISTORY: Final = "what their tenants' jobs usually take"
+LIMIT: Final = "time limits"
+
+
+class Estimate(NamedTuple):
+    """`in_s` is None when nobody can say; `basis` says from what it is, or why there is none."""
+
+    in_s: int | None
+    basis: str
+
+
+class End(NamedTuple):
+    """When a job is expected to end, and by whose word."""
+
+    at_ns: int
+    job_id: JobId
+    word: str
+
+
+def estimate(state: State, job: Job) -> Estimate:
+    """Of a job that waits, in a state in which nothing more follows. Changes the state: time passes in it."""
+    now = state.wall_ns
+    ends = [end for job_id in state.noted if (end := _end(state, state.cluster.jobs[job_id])) is not None]
+    silent = len(state.noted) - len(ends)
+    heapify(ends)
+    words: Counter[str] = Counter()
+    for _ in range(ENDS_MAX):
+        if not ends:
+            break
+        end = heappop(ends)
+        state.pass_time(end.at_ns)
+        tell(state, ending(state.cluster.jobs[end.job_id], exit_code=0))
+        words[end.word] += 1
+        for fact in decided(state):
+            if isinstance(fact, JobPlaced):
+                if fact.job_id == job.job_id:
+                    return Estimate((end.at_ns - now) // (1_000 * MS), _basis(words))
+                started = _end(state, state.cluster.jobs[fact.job_id])
+                if started is None:
+                    silent += 1
+                else:
+                    heappush(ends, started)
+    return Estimate(None, _none(state, job, silent, bool(ends)))
+
+
+def _end(state: State, job: Job) -> End | None:
+    began = job.started_ns or job.placed_ns
+    limit_ms = job.spec.time_limit_s * 1_000
+    for word, expected_ms in ((_word(job), expected_of(job)), (LIMIT, limit_ms)):
+        at_ns = began + (min(expected_ms, limit_ms) if limit_ms else expected_ms) * MS
+        if expected_ms and at_ns > state.wall_ns:
+            return End(at_ns, job.job_id, word)
+    return None
+
+
+def _word(job: Job) -> str:
+    return ESTIMATE if job.spec.estimate_s else HISTORY if job.order.usual_ms else LIMIT
+
+
+def _basis(words: Counter[str]) -> str:
+    said = ", ".join(f"{number} by {word}" for word, number in words.items())
+    return f"once {many(sum(words.values()), 'job')} ended ({said}); whoever comes meanwhile may go first"
+
+
+def _none(state: State, job: Job, silent: int, more: bool) -> str:
+    if not possible(state.capacity, wish_of(job.spec)):
+        return "none: this cluster cannot hold it as it is"
+    if more:
+        return f"none: not once the next {ENDS_MAX} jobs ended"
+    if silent:
+        return f"none: of {many(silent, 'job')} in its way nobody said, by estimate or time limit, how long it takes"
+    return "none: it would not start either when all that runs has ended"

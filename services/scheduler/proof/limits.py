@@ -1,0 +1,46 @@
+"""A higher limit of the job's tenant, as a change. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from libs.common import facts as f
+from libs.common.cluster import Job, tenant_of
+from libs.common.model import GPU_HOUR_SHARE_MS, WHOLE_GPU
+from libs.common.tenant import Tenant
+from services.scheduler.placement.wish import wish_of
+from services.scheduler.proof.change import Change, many
+from services.scheduler.state import State
+
+_FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name != "user")
+
+
+def raised(state: State, job: Job) -> Iterator[Change]:
+    """Its GPUs in use, or its budget. What its tenant has waiting takes a higher limit too, so that is tried with it."""
+    tenant = tenant_of(state.cluster, job.tenant)
+    if tenant.exhausted:
+        hours = max(tenant.gpu_hours, tenant.budget_share_ms // GPU_HOUR_SHARE_MS) + 1
+        what = f"raise the budget of tenant {job.tenant} to {hours} GPU hours (muster tenant set {job.tenant} --gpu-hours {hours})"
+        yield Change(what, (_set(tenant, gpu_hours=hours),), job.job_id, job.spec)
+    elif tenant.max_gpu_share:
+        others = [other for name in state.queue.waiting if (other := state.cluster.jobs[name]).tenant == job.tenant and other is not job]
+        alone = tenant.held_share + _asked(job)
+        for share in dict.fromkeys((_whole(alone), _whole(alone + sum(map(_asked, others))))):
+            if share > tenant.max_gpu_share:
+                most = share // WHOLE_GPU
+                what = f"raise the limit of tenant {job.tenant} to {many(most, 'GPU')} (muster tenant set {job.tenant} --gpus {most})"
+                yield Change(what, (_set(tenant, max_gpu_share=share),), job.job_id, job.spec)
+
+
+def _asked(job: Job) -> int:
+    """Hundredths of a GPU; where the card decides, at most."""
+    wish = wish_of(job.spec)
+    return wish.total_share or wish.nodes * wish.gpus * WHOLE_GPU
+
+
+def _whole(share: int) -> int:
+    """Limits are spoken of in whole GPUs."""
+    return -(-share // WHOLE_GPU) * WHOLE_GPU
+
+
+def _set(tenant: Tenant, **limits: int) -> f.TenantSet:
+    return f.TenantSet(**{name: getattr(tenant, name) for name in _FIELDS} | limits)

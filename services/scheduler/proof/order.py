@@ -1,0 +1,62 @@
+"""Who is asked before a job, and why: the part of the proof about the order of the queue. Pure."""
+
+from heapq import nsmallest
+from itertools import islice
+from typing import Final, NamedTuple
+
+from libs.common.cluster import Job
+from services.scheduler import line, policies
+from services.scheduler.decide import stands_aside
+from services.scheduler.line import heads, rank
+from services.scheduler.state import State
+
+_FIRST: Final = "was submitted first"
+_WORDS: Final = {
+    "priority": "has waited longer for its priority",
+    "srsf": "has less left to do",
+    "las": "has used less so far",
+    "deadline": "has the earlier deadline",
+}
+
+
+class Before(NamedTuple):
+    many: int
+    first: tuple[Job, ...]
+
+
+def before(state: State, job: Job, named: int) -> Before:
+    """The waiting jobs that `decide.place` comes to before this one, and does not pass over: how many, and the first of them in order."""
+    aside = {shape: stands_aside(state, shape, state.cluster.jobs[head]) for _, head, shape, _ in heads(state)}
+    ranks = {lane.lane_id: rank(state, lane.lane_id) for lane in state.queue.live_lanes()}
+    own = (rank(state, state.lane_of(job)), state.key_of(job))
+    found = [
+        (place, job_id)
+        for job_id, each in state.queue.waiting.items()
+        if not aside[each.shape] and (place := (ranks[each.lane], each.key)) < own
+    ]
+    return Before(len(found), tuple(state.cluster.jobs[job_id] for _, job_id in nsmallest(named, found)))
+
+
+def in_the_way(state: State, job: Job, named: int) -> list[Job]:
+    """The same, but of each shape the first only: quickly found."""
+    first = (job_id for _, job_id, shape, _ in line.before(state, job) if not stands_aside(state, shape, state.cluster.jobs[job_id]))
+    return [state.cluster.jobs[job_id] for job_id in islice(first, named)]
+
+
+def policy_name(state: State, job: Job) -> str:
+    """Of its queue."""
+    policy = state.policy_of(state.queue_named(state.lane_of(job).queue))
+    return next(name for name, each in policies.POLICIES.items() if each is policy)
+
+
+def reason(state: State, job: Job, other: Job) -> str:
+    """Why `other` goes before `job`, in a few words."""
+    theirs, own = state.lane_of(other), state.lane_of(job)
+    if theirs.queue != own.queue:
+        return f"is of queue {theirs.queue}, which holds less for its weight"
+    if theirs.tenant != own.tenant:
+        return f"is of tenant {theirs.tenant}, which has less for its weight"
+    if other.spec.priority > job.spec.priority and policy_name(state, job) in ("priority", "fair_share"):
+        return f"has priority {other.spec.priority}, this one {job.spec.priority}"
+    same = state.key_of(other)[:2] == state.key_of(job)[:2]
+    return _FIRST if same or other.seq < job.seq else _WORDS.get(policy_name(state, job), _FIRST)

@@ -1,0 +1,58 @@
+"""Who goes first, and why, in the words of the queue's policy."""
+
+from typing import Any
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.model import JobId
+from services.scheduler.explain import explain
+from tests.given import given, member, placed, registered, started, waiting
+
+J = JobId("j")
+
+
+def before(*history: Any) -> list[str]:
+    busy = [*waiting("i", gpus=2, tenant="other"), placed("i", member("a", 0, 1)), started("i", "a")]
+    return [f"{each['job_id']} {each['why']}" for each in explain(given(registered("a"), busy, *history), J)["before"]]
+
+
+def queue(policy: str, **fields: Any) -> f.QueueSet:
+    return f.QueueSet(queue="default", policy=policy, **fields)
+
+
+@pytest.mark.parametrize(
+    ("policy", "first", "own", "why"),
+    [
+        ("priority", {"priority": 60}, {}, "has priority 60, this one 50"),
+        ("priority", {}, {}, "was submitted first"),
+        ("fifo", {"priority": 60}, {}, "was submitted first"),
+        ("fair_share", {"tenant": "red"}, {"tenant": "other"}, "is of tenant red, which has less for its weight"),
+        ("fair_share", {"priority": 60}, {}, "has priority 60, this one 50"),
+    ],
+)
+def test_the_reason_is_the_policy_s_own(policy: str, first: dict[str, Any], own: dict[str, Any], why: str) -> None:
+    assert before(queue(policy), waiting("first", gpus=4, **first), waiting("j", **own)) == [f"first {why}"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "first", "why"),
+    [
+        ("srsf", {"estimate_s": 900}, {"estimate_s": 10}, "has less left to do"),
+        ("deadline", {"deadline_ns": 9 << 60}, {"deadline_ns": 1 << 60}, "has the earlier deadline"),
+    ],
+)
+def test_one_that_came_later_is_before_it_for_a_reason(policy: str, own: dict[str, Any], first: dict[str, Any], why: str) -> None:
+    assert before(queue(policy), waiting("j", **own), waiting("first", gpus=4, **first)) == [f"first {why}"]
+
+
+def test_a_queue_that_holds_less_goes_first() -> None:
+    sets = [queue("fifo"), f.QueueSet(queue="quick", policy="fifo", weight=1_000)]
+    assert before(sets, waiting("first", gpus=4, queue="quick"), waiting("j")) == [
+        "first is of queue quick, which holds less for its weight"
+    ]
+
+
+def test_the_first_of_many_are_named_in_order() -> None:
+    many = [waiting(name, gpus=4) for name in ("x", "y", "z", "w")]
+    assert before(*many, waiting("j")) == [f"{name} was submitted first" for name in "xyz"]
