@@ -16,10 +16,10 @@ from libs.common.new_nodes import NewNodes
 from services.scheduler.explain import Answer, answer, no_answer, prove
 from services.scheduler.proof.change import many
 from services.scheduler.proof.new_nodes import like_model, new_nodes
-from services.scheduler.proof.trial import Apart, copied, decided_until, prepare, tell
+from services.scheduler.proof.trial import Apart, copied, decided_until, places, prepare, tell
 from services.scheduler.state import State
 
-# No real id has an underscore.
+# No real id ends like this.
 IMAGINED: Final = JobId("imagined_")
 
 
@@ -44,12 +44,12 @@ def what_if(state: State, ask: WhatIfAsk, apart: Apart = copied) -> Answer:
             return not_found(_unknown(state), state.seq)
         facts += new_nodes(state.cluster, like, ask.add.nodes, ask.add.gpus)
     tell(state, facts)
-    placed = [fact.job_id for fact in decided_until(state, IMAGINED) if isinstance(fact, f.JobPlaced)]
-    prefix = _with(ask.add, len(placed) - (IMAGINED in placed)) if ask.add is not None else ""
-    job = state.cluster.jobs[IMAGINED]
-    if job.members:
-        return _starts(state, job, prefix)
-    proof = prove(state, job, apart)
+    placed = [fact for fact in decided_until(state, IMAGINED) if isinstance(fact, f.JobPlaced)]
+    starts = bool(placed) and places(state, placed[-1], IMAGINED)
+    prefix = _with(ask.add, len(placed) - starts) if ask.add is not None else ""
+    if starts:
+        return _starts(state, state.cluster.jobs[placed[-1].job_id], prefix)
+    proof = prove(state, state.cluster.jobs[IMAGINED], apart)
     return _without_id(proof | {"would_start": False, "placement": [], "answer": prefix + proof["answer"]})
 
 

@@ -14,12 +14,12 @@ from libs.common import facts as f
 from libs.common import snapshot
 from libs.common.cluster import Job
 from libs.common.facts import AnyFact
-from libs.common.model import Gpu, GpuId, JobId, NodeId, TenantId
+from libs.common.model import Array, Gpu, GpuId, JobId, NodeId, TenantId
 from services.scheduler.decide import decide
 from services.scheduler.proof.change import Change
 from services.scheduler.proof.changes import KINDS, cheapest
-from services.scheduler.proof.devices_back import ended, ending
-from services.scheduler.proof.trial import copied, prepare
+from services.scheduler.proof.devices_back import ended
+from services.scheduler.proof.trial import copied, ending, prepare
 from services.scheduler.state import State
 from services.scheduler.what_if import WhatIfAsk, what_if
 from tests.given import given, spec, tell, waiting
@@ -39,7 +39,7 @@ class Asked:
 
 def wishes() -> st.SearchStrategy[Asked]:
     fields = st.fixed_dictionaries(
-        {"nodes": st.sampled_from((1, 1, 1, 2, 3)), "gpus": st.integers(1, 4)},
+        {"nodes": st.sampled_from((1, 1, 1, 2, 3)), "gpus": st.integers(1, 4), "time_limit_s": st.sampled_from((0, 60, 4_000))},
         optional={
             "gpu_share": st.sampled_from((30, 50)),
             "priority": st.sampled_from((10, 50, 90)),
@@ -48,6 +48,8 @@ def wishes() -> st.SearchStrategy[Asked]:
             "model": st.sampled_from((("H100",), ("A100",))),
             "node_labels": st.just({"disk": "nvme"}),
             "cpus_milli": st.sampled_from((1_000, 3_000)),
+            "preemptible": st.just(True),
+            "array": st.just(Array(((0, 2, 1),), 2)),
             "hold": st.sampled_from((False, False, False, True)),
         },
     )
@@ -82,11 +84,18 @@ def world(nodes: list[tuple[int, str, str, bool]], limit: int, away: list[int], 
 
 
 def told(state: State, *facts: AnyFact) -> None:
-    """Folded by who may say it, then decided."""
-    for fact in facts:
-        state._look_at(tell(state.cluster, fact, seq=len(state.cluster.jobs) + 100))
+    """Folded by who may say it, then decided; who is preempted ends at once."""
+    told_only(state, *facts)
     while found := decide(state, 0):
         state.apply_own(found, 0)
+        for fact in found:
+            if isinstance(fact, f.JobPreempted):
+                told_only(state, *ending(state.cluster.jobs[fact.job_id]))
+
+
+def told_only(state: State, *facts: AnyFact) -> None:
+    for fact in facts:
+        state._look_at(tell(state.cluster, fact, seq=len(state.cluster.jobs) + 100))
 
 
 def submit(state: State, job_id: JobId, asked: Asked) -> None:
@@ -103,7 +112,11 @@ def really_starts(state: State, change: Change) -> bool:
     placed: list[JobId] = []
     while found := decide(other, 0):
         other.apply_own(found, 0)
-        placed += [fact.job_id for fact in found if isinstance(fact, f.JobPlaced)]
+        for placement in (fact for fact in found if isinstance(fact, f.JobPlaced)):
+            placed += [placement.job_id, other.cluster.jobs[placement.job_id].array]
+        for fact in found:
+            if isinstance(fact, f.JobPreempted):
+                told_only(other, *ending(other.cluster.jobs[fact.job_id]))
     return change.job_id in placed
 
 
@@ -134,7 +147,7 @@ def test_a_job_whose_end_would_help_is_not_left_out(state: State) -> None:
     assume(job.state == "queued" and not job.order.held)
     tried = [change.facts[0] for change in ended(state, job)]
     for other in list(state.cluster.jobs.values()):
-        if other.members and f.CancelRequested(job_id=other.job_id) not in tried:
+        if other.members and other.array != J and f.CancelRequested(job_id=other.job_id) not in tried:
             facts = (f.CancelRequested(job_id=other.job_id), *ending(other))
             assert not really_starts(state, Change("", facts, J))
 
@@ -146,9 +159,9 @@ def test_what_if_says_what_happens_when_it_is_submitted(state: State, asked: Ask
     other.begin(state.epoch, 0)
     found = what_if(other, WhatIfAsk(spec(**asked.fields), TenantId(asked.tenant)))
     submit(state, JobId("real"), asked)
-    job = state.cluster.jobs[JobId("real")]
-    assert found["would_start"] == bool(job.members)
-    assert [each["node_id"] for each in found["placement"]] == by_rank(job)
+    begun = [state.cluster.jobs[name] for name in (JobId("real"), JobId("real_0")) if name in state.cluster.jobs]
+    assert found["would_start"] == any(job.members for job in begun)
+    assert [each["node_id"] for each in found["placement"]] == [node for job in begun for node in by_rank(job)]
 
 
 def by_rank(job: Job) -> list[NodeId]:

@@ -34,7 +34,8 @@ def test_a_job_that_others_make_room_for_names_them() -> None:
     reserved = f.DevicesReserved(job_id=J, attempt=1, members=(member("a", 0, 1, 2, 3),))
     answer = explain(given(registered("a"), low, waiting("j", gpus=4), reserved), J)
     assert answer["answer"].startswith("devices are reserved for it on a") and "held by low" in answer["answer"]
-    assert answer["blockers"] == [{"what": "devices being freed", "count": 4, "detail": "low"}]
+    assert blocked(answer) == [("devices being freed", 4, "low")]
+    assert answer["estimate"]["basis"] == "none: as soon as those that make room for it have saved their work and ended"
 
 
 @pytest.mark.parametrize(
@@ -75,11 +76,11 @@ def holding(*parts: GpuHold, **wish: Any) -> list[AnyFact]:
     [
         ({"node_list": (NodeId("b"),)}, [], "not in the job's list of nodes"),
         ({"anti_affinity": {"app": "db"}}, holding(gpus=0, labels={"app": "db"}), "runs a job that this one keeps away from"),
-        ({"gpus": 2, "numa": "required"}, [], "free devices are not together as the job asks"),
+        ({"gpus": 2, "numa": "required"}, [], "enough free GPUs, but not together as asked (numa)"),
         (
             {"gpu_share": 50, "gpus": 2, "isolation": "mps"},
             holding(GpuHold(GpuId("a-gpu0"), 30), gpu_share=30),
-            "devices whose parts are kept apart in another way",
+            "GPUs whose parts are kept apart in another way",
         ),
         (
             {"mig_profile": "4g.40gb", "gpus": 2},
@@ -99,8 +100,10 @@ def test_what_the_job_itself_asks_is_named_where_it_rules_a_node_out(wish: dict[
 
 
 def test_nodes_that_serve_but_are_not_together_are_no_reason_to_add_any() -> None:
-    racks = [registered("a", rack="r1"), registered("b", rack="r2")]
-    answer = explain(given(*racks, waiting("j", nodes=2, rack="required")), J)
+    """Their racks are not known, nor would those of others be; and another job is before it, so that asking for less does not help now."""
+    fifo = f.QueueSet(queue="default", policy="fifo", backfill=False)
+    busy = [*waiting("i", nodes=2), placed("i", member("a", 0), member("b", 0, rank=1)), *waiting("first", gpus=4)]
+    answer = explain(given(registered("a"), registered("b"), fifo, busy, waiting("j", nodes=2, rack="required")), J)
     assert answer["answer"].startswith("this cluster could never hold it")
     assert answer["remedy"] == "2 nodes serve it, but not 2 that are together as it asks: ask for less of that"
 
@@ -116,7 +119,7 @@ def test_a_job_that_waits_for_others_names_them_and_the_first_one_s_state() -> N
     after = [("afterok", JobId(name)) for name in "abcd"]
     answer = explain(given(jobs, waiting("j", after=tuple(after))), J)
     assert answer["answer"] == "it begins after a, b, c and others; a is queued"
-    assert (answer["blockers"], answer["remedy"]) == ([{"what": "dependency", "count": 4, "detail": "a is queued"}], "muster why a")
+    assert (blocked(answer), answer["remedy"]) == ([("dependency", 4, "a is queued")], "muster why a")
 
 
 def test_a_node_that_is_to_be_removed_is_named_as_such() -> None:

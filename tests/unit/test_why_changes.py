@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, ModelSpec, NodeId, TenantId
+from libs.common.model import Array, JobId, ModelSpec, NodeId, TenantId
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain
 from services.scheduler.proof import devices_back
 from services.scheduler.state import State
-from tests.given import ended, given, member, placed, registered, started, waiting
+from services.scheduler.what_if import WhatIfAsk, what_if
+from tests.given import ended, given, member, placed, registered, spec, started, waiting
 
 J = JobId("j")
 GIB = 1 << 30
@@ -119,6 +120,21 @@ def test_a_job_behind_another_is_raised_above_it_or_that_one_is_cancelled() -> N
     assert not [each for each in named(registered("a"), busy, waiting("j", gpus=3, priority=100)) if "priority" in each]
 
 
+def test_a_time_limit_that_is_short_enough_lets_a_job_pass_and_where_nobody_may_pass_it_does_not() -> None:
+    busy = running("i", member("a", 0, 1), time_limit_s=3_000)
+    behind = (registered("a"), busy, waiting("big", gpus=4), waiting("j", time_limit_s=7_200))
+    assert named(*behind)[0] == "give it a time limit of 30m (muster update j --time 30m)"
+    strict = f.QueueSet(queue="default", policy="priority", backfill=False)
+    assert not [each for each in named(strict, *behind) if "limit" in each]
+
+
+def test_a_higher_priority_takes_the_place_of_jobs_that_may_be_preempted() -> None:
+    low = running("low", member("a", 0, 1, 2, 3), priority=50, preemptible=True)
+    assert named(registered("a"), low, waiting("j", gpus=4))[0] == "raise its priority from 50 to 51 (muster update j --priority 51)"
+    firm = running("firm", member("a", 0, 1, 2, 3), priority=50)
+    assert not [each for each in named(registered("a"), firm, waiting("j", gpus=4)) if "priority" in each]
+
+
 def test_of_jobs_that_end_the_smallest_that_helps_is_named() -> None:
     busy = [*running("small", member("a", 0)), *running("two", member("a", 1, 2)), *running("all", member("b", 0, 1, 2, 3))]
     assert named(registered("a"), registered("b"), busy, waiting("j", gpus=3))[-2] == "cancel two, which has 2 GPUs"
@@ -185,3 +201,22 @@ def test_a_replica_cannot_be_submitted_again() -> None:
         state.apply_own(found, 0)
     answer = explain(state, JobId("chat-1"))
     assert (answer["state"], answer["changes"]) == ("queued", ["add 1 node of 2 x Simulated H100"])
+
+
+def test_of_an_array_the_next_element_starts() -> None:
+    pair = Array(((0, 3, 1),), 1)
+    assert explain(given(registered("a", 1), waiting("j", array=pair)), J)["answer"] == "it fits, and is about to be placed on a"
+    busy = running("i", member("a", 0), time_limit_s=60)
+    answer = explain(given(registered("a", 1), busy, waiting("j", array=pair)), J)
+    assert answer["changes"][-1] == "add 1 node of 1 x Simulated H100" and answer["estimate"]["in_s"] == 60
+    found = what_if(given(registered("a", 1)), WhatIfAsk(spec(array=pair), TenantId("t")))
+    assert found["would_start"] and found["placement"][0]["node_id"] == "a"
+
+
+def test_an_array_with_as_many_elements_as_may_live_waits_for_one_of_them() -> None:
+    state = given(registered("a", 2), waiting("j", array=Array(((0, 3, 1),), 1)))
+    while found := decide(state, 0):
+        state.apply_own(found, 0)
+    answer = explain(state, J)
+    assert answer["answer"] == "1 of its elements have not ended, as many as may be alive at a time"
+    assert (answer["remedy"], answer["changes"]) == ("muster why j_0", [])

@@ -10,7 +10,7 @@ from libs.common.facts import AnyFact
 from libs.common.model import GpuHold, JobId, JobSpec, Member, TenantId
 from services.scheduler.explain import explain
 from services.scheduler.what_if import WhatIfAsk, what_if
-from tests.given import given, member, placed, registered, waiting
+from tests.given import given, member, placed, registered, started, waiting
 
 J = JobId("j")
 MIG_CARD = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
@@ -61,6 +61,18 @@ def test_an_instance_needs_a_legal_place() -> None:
         hold = GpuHold(card.gpus[0].uuid, 12, "mig", "1g.10gb", 1 << at)
         held += [*waiting(f"i{at}", mig_profile="1g.10gb"), placed(f"i{at}", Member(card.node_id, 1, 0, (hold,)))]
     assert whats(card, held, waiting("j", mig_profile="3g.40gb")) == ["no free place for the MIG instance"]
+
+
+def test_devices_that_are_kept_for_a_job_are_that_job_s_and_its_end_frees_them() -> None:
+    low = [*waiting("low", gpus=2, preemptible=True), placed("low", member("a", 0, 1)), started("low", "a")]
+    first = [
+        *waiting("first", gpus=4, priority=60),
+        f.DevicesReserved(job_id=JobId("first"), attempt=1, members=(member("a", 0, 1, 2, 3),)),
+    ]
+    found = answer(registered("a"), low, first, waiting("j"))
+    assert [each["what"] for each in found["blockers"]] == ["GPUs kept for first"]
+    assert "cancel first, for which GPUs are kept" in found["changes"]
+    assert whats(registered("a"), low, first, waiting("j", gpus=3)) == ["GPUs in use: needs 3, at most 0 free"]
 
 
 @pytest.mark.parametrize(

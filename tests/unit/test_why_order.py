@@ -56,3 +56,17 @@ def test_a_queue_that_holds_less_goes_first() -> None:
 def test_the_first_of_many_are_named_in_order() -> None:
     many = [waiting(name, gpus=4) for name in ("x", "y", "z", "w")]
     assert before(*many, waiting("j")) == [f"{name} was submitted first" for name in "xyz"]
+
+
+def promised(*history: Any) -> list[str]:
+    blockers = explain(given(registered("a"), *history), J)["blockers"]
+    return [each["detail"] for each in blockers if each["what"] == "promised to big"]
+
+
+def test_what_the_first_is_promised_is_named_where_it_may_be_passed() -> None:
+    def busy(limit_s: int) -> list[Any]:
+        return [*waiting("i", gpus=2, time_limit_s=limit_s), placed("i", member("a", 0, 1)), *waiting("big", gpus=4), *waiting("j")]
+
+    assert promised(busy(7_160)) == ["a; in 2h00m at latest: what passes it has ended by then, or runs elsewhere"]
+    assert promised(busy(0)) == ["a; nobody knows when: nothing new begins there"]
+    assert promised(f.QueueSet(queue="default", policy="priority", backfill=False), busy(60)) == []

@@ -7,13 +7,13 @@ from libs.common.cluster import Job
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec
 
-# No real id has an underscore.
+# No real id ends like this.
 AGAIN: Final = JobId("again_")
 
 
 class Change(NamedTuple):
     """`job_id` is what has to start: the job, or what was submitted in its place. `must_fit` is what that asks for, where the change frees
-    no device: then what it needs is free already, or nothing has to be tried.
+    no device: then what it needs is free already, or nothing has to be tried (but where some job may be preempted).
     """
 
     what: str
@@ -31,7 +31,7 @@ def again(job: Job, what: str, spec: JobSpec) -> Change:
 
 def changeable(job: Job) -> bool:
     """Whether its user can submit it again: not a replica, which its model makes; and one that is kept back has other worries."""
-    return job.spec.serve is None and not job.order.held and not job.order.waits
+    return job.spec.serve is None and not job.order.held and not job.order.waits and job.has_room
 
 
 def many(count: int, what: str) -> str:

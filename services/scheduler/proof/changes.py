@@ -18,7 +18,7 @@ from services.scheduler.placement.circles import circle_of
 from services.scheduler.proof import devices_back, less, limits
 from services.scheduler.proof.change import Change, again
 from services.scheduler.proof.new_nodes import added
-from services.scheduler.proof.trial import Apart, begins, tell
+from services.scheduler.proof.trial import Apart, placed_now, tell
 from services.scheduler.state import State
 
 
@@ -34,16 +34,30 @@ def unbound(state: State, job: Job) -> Iterator[Change]:
         yield again(job, "submit it again without --after and --singleton", replace(job.spec, after=(), singleton=False))
 
 
+def limited(state: State, job: Job) -> Iterator[Change]:
+    """A job that is surely over before one that waits will fit may pass that one (`backfill.py`): the longest that is short enough."""
+    for text, seconds in TIME_LIMITS.items() if job.spec.serve is None else ():
+        if not 0 < job.spec.time_limit_s <= seconds:
+            what = f"give it a time limit of {text} (muster update {job.job_id} --time {text})"
+            yield Change(what, (f.JobUpdated(job_id=job.job_id, time_limit_s=seconds),), job.job_id, job.spec)
+
+
 def priority(state: State, job: Job) -> Iterator[Change]:
     """One step more, then tens."""
     own = job.spec.priority
     for value in sorted({own + 1, *range(own // 10 * 10 + 10, PRIORITY_MAX, 10), PRIORITY_MAX}):
         if own < value <= PRIORITY_MAX:
-            how = f"muster update {job.job_id} --priority {value}"
-            yield Change(
-                f"raise its priority from {own} to {value} ({how})", (f.JobUpdated(job_id=job.job_id, priority=value),), job.job_id
-            )
+            what = f"raise its priority from {own} to {value} (muster update {job.job_id} --priority {value})"
+            yield Change(what, (f.JobUpdated(job_id=job.job_id, priority=value),), job.job_id, job.spec)
 
+
+# In seconds.
+HOUR: Final = 3_600
+TIME_LIMITS: Final = {
+    **{f"{days}d": days * 24 * HOUR for days in (7, 3, 1)},
+    **{f"{hours}h": hours * HOUR for hours in (12, 8, 4, 2, 1)},
+    **{f"{minutes}m": minutes * 60 for minutes in (30, 10, 5, 1)},
+}
 
 Kind = Callable[[State, Job], Iterator[Change]]
 # What somebody only has to say; what its user can do without; what is at others' cost; what is to be bought.
@@ -51,6 +65,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     released,
     unbound,
     limits.raised,
+    limited,
     less.gpus,
     less.nodes,
     less.shares,
@@ -70,11 +85,15 @@ def cheapest(state: State, job: Job, apart: Apart) -> list[Change]:
 
 
 def starts(state: State, job: Job, change: Change, apart: Apart) -> bool:
-    if change.must_fit is not None and choose(state.capacity, change.must_fit, circle_of(state.cluster, job.tenant)) is NOTHING:
+    if (
+        change.must_fit is not None
+        and not state.preemptible.jobs
+        and choose(state.capacity, change.must_fit, circle_of(state.cluster, job.tenant)) is NOTHING
+    ):
         return False
 
     def trial(copy: State) -> bool:
         tell(copy, change.facts)
-        return begins(copy, change.job_id)
+        return placed_now(copy, change.job_id) is not None
 
     return apart(state, trial)

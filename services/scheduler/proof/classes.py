@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from libs.common import gpu_life
 from libs.common.cluster import Cluster, Job, Node, is_leaving, node_gpus
-from libs.common.model import WHOLE_GPU, NodeId
+from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.place import Place, host_serves, takes
 from services.scheduler.placement.wish import Wish, wish_of
@@ -43,7 +43,7 @@ def node_blockers(state: State, job: Job) -> Nodes:
             build = build_of(state.cluster, node, len(node.gpus))
             classes.setdefault((no.words, build), []).append((no.have, node.node_id))
     found = [
-        blocker(words.format(most=max(have for have, _ in nodes)), len(nodes), _names([node_id for _, node_id in nodes]), build)
+        blocker(words.format(most=max(have for have, _ in nodes)), len(nodes), named([node_id for _, node_id in nodes]), build)
         for (words, build), nodes in sorted(classes.items(), key=lambda item: -len(item[1]))
     ]
     return Nodes(len(state.cluster.nodes) - sum(each["count"] for each in found), found)
@@ -63,7 +63,7 @@ def build_of(cluster: Cluster, node: Node, gpus: int) -> str:
     return " + ".join(f"{count} x {model}" for model, count in models.items())
 
 
-def _names(nodes: list[NodeId]) -> str:
+def named(nodes: list[NodeId]) -> str:
     return ", ".join(sorted(nodes)[:NAMED_MAX]) + (" ..." if len(nodes) > NAMED_MAX else "")
 
 
@@ -106,6 +106,9 @@ def _device_no(place: Place, wish: Wish, circle: str) -> No | None:
     free |= {index: WHOLE_GPU for index in range(len(needs.parts)) if place.whole >> index & 1}
     enough = [index for index, left in free.items() if 0 < needs.parts[index] <= left]
     if len(enough) < wish.gpus:
+        kept = [view for view in place.views if view.gpu.uuid in _reserved(place) and not view.holds]
+        if len(enough) + len(kept) >= wish.gpus:
+            return No(f"GPUs kept for {', '.join(place.node.reserved)}")
         return No(f"GPUs in use: needs {wish.gpus}, at most {{most}} free", len(enough))
     open_to = [index for index in enough if index not in place.parts or place.parts[index].circle == circle]
     if len(open_to) < wish.gpus:
@@ -119,3 +122,7 @@ def _device_no(place: Place, wish: Wish, circle: str) -> No | None:
     if not wish.mixed and max(models.values()) < wish.gpus:
         return No(f"free GPUs of different models: needs {wish.gpus} of one")
     return No(f"enough free GPUs, but not together as asked ({', '.join(wish.required)})")
+
+
+def _reserved(place: Place) -> list[GpuId]:
+    return [hold.uuid for member in place.node.reserved.values() for hold in member.gpus]

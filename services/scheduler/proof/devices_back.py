@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import gpu_life, job_life
+from libs.common import gpu_life
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from libs.common.facts import AnyFact
 from libs.common.model import WHOLE_GPU, NodeId
 from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.proof.change import Change
 from services.scheduler.proof.order import in_the_way
+from services.scheduler.proof.trial import ending
 from services.scheduler.state import State
 
 # So many of a kind are tried: those that come first by what they cost.
@@ -59,29 +60,20 @@ def again_registered(cluster: Cluster, node: Node) -> f.NodeRegistered:
 
 def ended(state: State, job: Job) -> Iterator[Change]:
     """One job is cancelled: one that waits before this one, or one whose devices would matter; who holds least, and began last, first.
-    Not a replica: its model makes another.
+    Not a replica: its model makes another; nor an element of the array itself.
     """
     for other in in_the_way(state, job, TRIED_MAX):
         yield Change(f"cancel {_named(other)}, which waits before it", (f.CancelRequested(job_id=other.job_id),), job.job_id, job.spec)
+    for other in [state.cluster.jobs[job_id] for job_id in state.reserved if job_id != job.job_id]:
+        yield Change(f"cancel {_named(other)}, for which GPUs are kept", (f.CancelRequested(job_id=other.job_id),), job.job_id)
     wishes = _wishes(state, job)
     on_nodes = [state.cluster.jobs[job_id] for job_id in state.noted]
-    matter = [other for other in on_nodes if other.cancel is None and other.spec.serve is None and _matters(state, job, other, wishes)]
+    others = [other for other in on_nodes if other.cancel is None and other.spec.serve is None and other.array != job.job_id]
+    matter = [other for other in others if _matters(state, job, other, wishes)]
     for other in sorted(matter, key=lambda other: (state.noted[other.job_id].share, -other.placed_ns, other.seq))[:TRIED_MAX]:
         yield Change(
             f"cancel {_named(other)}, which has {_held(other)}", (f.CancelRequested(job_id=other.job_id), *ending(other)), job.job_id
         )
-
-
-def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:
-    """What its nodes say when it ends: by itself with an exit code, by a signal without one."""
-    for node_id, member in job.members.items():
-        if member.state not in job_life.MEMBER_ENDED:
-            signal = 15 if exit_code is None else 0
-            yield f.JobFinished(
-                job_id=job.job_id, attempt=job.attempt, node_id=node_id, exit_code=exit_code, signal=signal, reason="stopped"
-            )
-        if member.state not in job_life.MEMBER_OVER:
-            yield f.JobReleased(job_id=job.job_id, attempt=job.attempt, node_id=node_id)
 
 
 def _wishes(state: State, job: Job) -> list[Wish]:

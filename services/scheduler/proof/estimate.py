@@ -15,8 +15,7 @@ from services.scheduler.placement.choose import possible
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.policies.srsf import expected_of
 from services.scheduler.proof.change import many
-from services.scheduler.proof.devices_back import ending
-from services.scheduler.proof.trial import decided, tell
+from services.scheduler.proof.trial import decided, ending, places, tell
 from services.scheduler.state import State
 
 MS: Final = 1_000_000
@@ -44,6 +43,10 @@ class End(NamedTuple):
 
 def estimate(state: State, job: Job) -> Estimate:
     """Of a job that waits, in a state in which nothing more follows. Changes the state: time passes in it."""
+    if job.order.held or job.order.waits:
+        return Estimate(None, "none: it is not in line")
+    if job.preemption.reserved:
+        return Estimate(None, "none: as soon as those that make room for it have saved their work and ended")
     now = state.wall_ns
     ends = [end for job_id in state.noted if (end := _end(state, state.cluster.jobs[job_id])) is not None]
     silent = len(state.noted) - len(ends)
@@ -54,11 +57,11 @@ def estimate(state: State, job: Job) -> Estimate:
             break
         end = heappop(ends)
         state.pass_time(end.at_ns)
-        tell(state, ending(state.cluster.jobs[end.job_id], exit_code=0))
+        tell(state, [*ending(state.cluster.jobs[end.job_id], exit_code=0)])
         words[end.word] += 1
         for fact in decided(state):
             if isinstance(fact, JobPlaced):
-                if fact.job_id == job.job_id:
+                if places(state, fact, job.job_id):
                     return Estimate((end.at_ns - now) // (1_000 * MS), _basis(words))
                 started = _end(state, state.cluster.jobs[fact.job_id])
                 if started is None:

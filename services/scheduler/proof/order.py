@@ -5,9 +5,14 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from libs.common.cluster import Job
+from libs.common.ordering import SECOND_NS
 from services.scheduler import line, policies
+from services.scheduler.backfill import may_be_passed, promise_to
 from services.scheduler.decide import stands_aside
 from services.scheduler.line import heads, rank
+from services.scheduler.placement.capacity import bits
+from services.scheduler.placement.forecast import UNKNOWN
+from services.scheduler.proof.classes import Blocker, blocker, named
 from services.scheduler.state import State
 
 _FIRST: Final = "was submitted first"
@@ -41,6 +46,21 @@ def in_the_way(state: State, job: Job, named: int) -> list[Job]:
     """The same, but of each shape the first only: quickly found."""
     first = (job_id for _, job_id, shape, _ in line.before(state, job) if not stands_aside(state, shape, state.cluster.jobs[job_id]))
     return [state.cluster.jobs[job_id] for job_id in islice(first, named)]
+
+
+def promised(state: State, job: Job) -> list[Blocker]:
+    """The nodes that are promised to the first that waits, where that one may be passed at all."""
+    first = in_the_way(state, job, 1)
+    if not first or not may_be_passed(state, first[0]):
+        return []
+    promise = promise_to(state, first[0])
+    nodes = [state.capacity.nodes[index] for index in bits(promise.nodes)]
+    if promise.when_ns < UNKNOWN:
+        minutes = max(0, promise.when_ns - state.wall_ns) // SECOND_NS // 60
+        when = f"in {minutes // 60}h{minutes % 60:02}m at latest: what passes it has ended by then, or runs elsewhere"
+    else:
+        when = "nobody knows when: nothing new begins there"
+    return [blocker(f"promised to {first[0].job_id}", len(nodes), f"{named(nodes)}; {when}")]
 
 
 def policy_name(state: State, job: Job) -> str:

@@ -7,9 +7,10 @@ it by value, the live scheduler by a fork (`aside.py`).
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from libs.common import snapshot, subjects
+from libs.common import job_life, snapshot, subjects
 from libs.common.change import Stamp
-from libs.common.facts import AnyFact, JobPlaced
+from libs.common.cluster import Job
+from libs.common.facts import AnyFact, JobFinished, JobPlaced, JobPreempted, JobReleased
 from libs.common.model import JobId
 from services.scheduler.decide import Heard, decide
 from services.scheduler.state import State
@@ -46,24 +47,47 @@ def tell(state: State, facts: Iterable[AnyFact]) -> None:
         state.hear(fact, Stamp(LAST, state.wall_ns, state.epoch, kind, writer))
 
 
+def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:
+    """What its nodes say when it ends: by itself with an exit code, by a signal without one."""
+    reason, signal = ("stopped", 15) if exit_code is None else ("exited", 0)
+    for node_id, member in job.members.items():
+        if member.state not in job_life.MEMBER_ENDED:
+            yield JobFinished(
+                job_id=job.job_id, attempt=job.attempt, node_id=node_id, exit_code=exit_code, signal=signal, reason=reason, run_ms=1
+            )
+        if member.state not in job_life.MEMBER_OVER:
+            yield JobReleased(job_id=job.job_id, attempt=job.attempt, node_id=node_id)
+
+
 def decided(state: State) -> Iterator[AnyFact]:
-    """All that the scheduler would say now, each folded before it is given."""
+    """All that the scheduler would say now, each folded before it is given. Who is preempted ends at once."""
     for _ in range(DECISIONS_MAX):
         facts = decide(state, state.now_ns, Heard(quiet=state.quiet), state.wall_ns)
         if not facts:
             return
         state.apply_own(facts, state.wall_ns)
-        yield from facts
+        for fact in facts:
+            yield fact
+            if isinstance(fact, JobPreempted):
+                tell(state, [*ending(state.cluster.jobs[fact.job_id])])
 
 
 def decided_until(state: State, job_id: JobId) -> Iterator[AnyFact]:
     """The same, but nothing after the placement of this job."""
     for fact in decided(state):
         yield fact
-        if isinstance(fact, JobPlaced) and fact.job_id == job_id:
+        if places(state, fact, job_id):
             return
 
 
-def begins(state: State, job_id: JobId) -> bool:
-    """Whether the scheduler would place this job now. Its decisions before that are taken, or all when it would not."""
-    return any(isinstance(fact, JobPlaced) and fact.job_id == job_id for fact in decided_until(state, job_id))
+def places(state: State, fact: AnyFact, job_id: JobId) -> bool:
+    """Whether it is the placement of this job, or of an element of this array."""
+    return isinstance(fact, JobPlaced) and job_id in (fact.job_id, state.cluster.jobs[fact.job_id].array)
+
+
+def placed_now(state: State, job_id: JobId) -> Job | None:
+    """The job, or the element of this array, that the scheduler would place now. Its decisions before that are taken, or all when it
+    would place none.
+    """
+    fact = next((fact for fact in decided_until(state, job_id) if places(state, fact, job_id)), None)
+    return state.cluster.jobs[fact.job_id] if isinstance(fact, JobPlaced) else None

@@ -1,0 +1,139 @@
+"""Why a job waits, in one sentence, with what stands behind it: what is asked first is said first, in the order of the rules. Pure."""
+
+from typing import NamedTuple
+
+from libs.common.cluster import Job, Tenant, tenant_of
+from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU
+from services.scheduler.decide import over_limit, passes_limit
+from services.scheduler.placement.choose import NOTHING, choose, possible
+from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.wish import wish_of
+from services.scheduler.proof import order
+from services.scheduler.proof.change import many
+from services.scheduler.proof.classes import Blocker, blocker, node_blockers
+from services.scheduler.proof.order import Before
+from services.scheduler.queue import shape_of
+from services.scheduler.state import State
+
+
+class Reason(NamedTuple):
+    """In one sentence, and what is left to do where no change of the list helps."""
+
+    text: str
+    blockers: list[Blocker]
+    otherwise: str
+
+
+def of(state: State, job: Job, ahead: Before) -> Reason:
+    if job.order.held or job.order.waits:
+        return _kept_back(state, job)
+    if job.preemption.reserved:
+        return _room_is_made(state, job)
+    return _asked(state, job, ahead) if job.has_room else _at_once(job)
+
+
+def _kept_back(state: State, job: Job) -> Reason:
+    """It is not in line at all: somebody holds it, or it waits for other jobs."""
+    others = [other for _, other in job.order.waits]
+    if others:
+        first = f"{others[0]} is {state.cluster.jobs[others[0]].state}"
+        text = f"it begins after {', '.join(others[:3])}{' and others' if len(others) > 3 else ''}; {first}"
+        return Reason(text, [blocker("dependency", len(others), first)], f"muster why {others[0]}")
+    who = job.order.held_by or "its user"
+    return Reason(f"{who} holds it", [blocker("held", 1, who)], f"muster release {job.job_id}")
+
+
+def _room_is_made(state: State, job: Job) -> Reason:
+    """Others end for it."""
+    views = [state.cluster.gpus[hold.uuid] for member in job.preemption.reserved for hold in member.gpus]
+    ending = ", ".join(dict.fromkeys(key.rpartition(".")[0] for view in views for key in view.holds))
+    nodes = ", ".join(member.node_id for member in job.preemption.reserved)
+    text = (
+        f"devices are reserved for it on {nodes}, and it is placed as soon as all are free; they are held by {ending or 'nobody any more'}"
+    )
+    found = [blocker("devices being freed", sum(1 for view in views if view.holds), ending)]
+    return Reason(text, found, f"wait for {ending} to save its work and end" if ending else "wait for it to be placed")
+
+
+def _at_once(job: Job) -> Reason:
+    """An array with as many living elements as it may have."""
+    alive = list(job.elements.alive) if job.elements is not None else []
+    text = f"{len(alive)} of its elements have not ended, as many as may be alive at a time"
+    return Reason(text, [blocker("array limit", len(alive), alive[0])], f"muster why {alive[0]}")
+
+
+def _asked(state: State, job: Job, ahead: Before) -> Reason:
+    """What decides, in the order in which the rules ask; what rules the nodes out is said in any case."""
+    nodes = node_blockers(state, job)
+    shape = shape_of(job)
+    tenant = tenant_of(state.cluster, job.tenant)
+    if tenant.exhausted:
+        return _spent(tenant, nodes.blockers)
+    if over_limit(state, shape):
+        return _at_limit(tenant, shape.wish.total_share, nodes.blockers)
+    if not possible(state.capacity, shape.wish):
+        return Reason(f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}", nodes.blockers, _other(state, job))
+    choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
+    if passes_limit(state, shape, choice):
+        return _at_limit(tenant, sum(hold.share for _, holds in choice for hold in holds), nodes.blockers)
+    queue = [blocker("queue order", ahead.many, f"by the order of its queue ({order.policy_name(state, job)})")] if ahead.many else []
+    wait = "wait for running jobs to end, or cancel some"
+    if choice is not NOTHING:
+        first = ahead.first[0].job_id if ahead.first else "another decision"
+        found = [*queue, *order.promised(state, job), *nodes.blockers]
+        return Reason(f"it would fit, but {first} is before it in the queue and waits for devices", found, wait)
+    together = [blocker("nodes that are not together as it asks", nodes.serving, _apart(job))] if nodes.serving >= job.spec.nodes else []
+    behind = f"; {ahead.first[0].job_id} is before it in the queue" if ahead.many else ""
+    found = [*queue, *together, *nodes.blockers]
+    return Reason(f"it needs {_wish(job)}, and {_enough(job, nodes.serving)}{behind}", found, wait)
+
+
+def _apart(job: Job) -> str:
+    required = [level for level in LEVELS if getattr(job.spec, level) == REQUIRED]
+    return ", ".join(required) or "one model on all of them"
+
+
+def _enough(job: Job, serving: int) -> str:
+    if not serving:
+        return "no node has that free now" if job.spec.nodes == 1 else "no node could take a member now"
+    if serving < job.spec.nodes:
+        return f"{many(serving, 'node')} could take a member now"
+    return f"{serving} nodes could take a member now, but not so many of them together as it asks"
+
+
+def _spent(tenant: Tenant, nodes: list[Blocker]) -> Reason:
+    budget = f"{tenant.gpu_hours} GPU hours" + (" for this month" if tenant.monthly else "")
+    limit = f"tenant {tenant.tenant} has used up its budget of {budget}"
+    renewed = "wait for the next month (UTC), or " if tenant.monthly else ""
+    remedy = f"{renewed}an administrator raises it (muster tenant set); what runs goes on"
+    return Reason(f"{limit}: nothing more of it starts", [blocker("tenant budget", 1, limit), *nodes], remedy)
+
+
+def _at_limit(tenant: Tenant, asked: int, nodes: list[Blocker]) -> Reason:
+    limit = f"tenant {tenant.tenant} holds {_gpus(tenant.held_share)} of at most {_gpus(tenant.max_gpu_share)} GPUs"
+    text = f"{limit}, and this job asks for {_gpus(asked)} more"
+    return Reason(text, [blocker("tenant limit", 1, limit), *nodes], "wait for the tenant's jobs to end")
+
+
+def _other(state: State, job: Job) -> str:
+    """What is left when no single change makes it possible."""
+    wish = wish_of(job.spec)
+    serving = sum(1 for place in state.capacity.places if place is not None and place.could_serve(wish))
+    missing = wish.nodes - serving
+    if missing <= 0:
+        return f"{serving} nodes serve it, but not {wish.nodes} that are together as it asks: ask for less of that"
+    return f"add {many(missing, 'node')} of the kind that it asks for, or ask for what the blockers name as missing"
+
+
+def _largest(state: State) -> str:
+    sizes = state.capacity.sizes
+    return f"it has {many(len(sizes), 'usable node')} with at most {max(sizes.values(), default=0)} GPUs"
+
+
+def _wish(job: Job) -> str:
+    share = "" if job.spec.gpu_share == WHOLE_GPU else f" ({job.spec.gpu_share} % of each)"
+    return f"{many(job.spec.nodes, 'node')} with {many(job.spec.gpus, 'GPU')}{share}"
+
+
+def _gpus(share: int) -> str:
+    return f"{share / WHOLE_GPU:g}"
