@@ -37,6 +37,7 @@ PURE: Final = (
     "libs/common/facts.py",
     "libs/common/fold.py",
     "libs/common/gpu_life.py",
+    "libs/common/inventory.py",
     "libs/common/job_life.py",
     "libs/common/ledger.py",
     "libs/common/messages.py",

@@ -95,6 +95,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/nodes/{node_id}/dead"): OPERATE,
     ("POST", "/v1/prune"): OPERATE,
     ("GET", "/v1/gpus"): ANY,
+    ("GET", "/v1/inventory"): ANY,
     ("GET", "/v1/cluster"): ANY,
     ("GET", "/v1/allocations"): READ,
     ("POST", "/v1/allocations"): CREATE,

@@ -6,6 +6,7 @@ unchanged in tests/sim.
 """
 
 import asyncio
+import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ from libs.common.facts import (
     NodeRemoved,
     TermBegan,
 )
+from libs.common.inventory import Stocks
 from libs.common.log import Entry, Log
 from libs.common.messages import REMOVED, DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, Vitals, by_bytes
 from libs.common.model import JobId, NodeId, Timing
@@ -97,6 +99,7 @@ class Scheduler:
         self.state = State(Cluster(), placement=settings.placement)
         self.acked = Cluster()
         self.roster: Roster | None = None  # as of `acked`, made when it is asked for
+        self.stocks = Stocks()
         self.leases = Leases()
         self.desired_pages = DesiredPages()
         self.aside = Aside(settings.ask_past_ms / 1_000 * DEADLINE_PART)
@@ -135,7 +138,7 @@ class Scheduler:
     # -- the shell's voice --------------------------------------------------------------------------------------
 
     def folded(self, entry: Entry, commit: Commit) -> None:
-        fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
+        self.stocks.touch(fold.apply_entry(self.acked, entry.seq, entry.subject, commit))
         if any(isinstance(fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved) for fact in commit.facts):
             self.roster = None
 
@@ -182,11 +185,13 @@ class Scheduler:
         await self._stand_by()
         await self._load()
         await self.shell.replay()
+        gc.collect()
+        gc.freeze()  # what was folded stays: to look through it again and again would stop decisions for tenths of a second
         await self._begin_term()
 
     async def _load(self) -> None:
         """Both folds, from the newest snapshot; the replay of the tail follows."""
-        self.acked = await snapshot_store.begin(self.log, self.store)
+        self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
         self.state = self.shell.state = State(snapshot.copy(self.acked), placement=self.settings.placement)
 
     async def _stand_by(self) -> None:
@@ -231,6 +236,7 @@ class Scheduler:
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
         await self.bus.subscribe(subjects.ask_scheduler("whatif"), self._on_what_if, concurrent=True)
         await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
+        await self.bus.subscribe(subjects.ask_scheduler("inventory"), self._on_inventory)
 
     async def _send_orders(self) -> None:
         """Each node's orders of one moment in as few messages as they fit into."""
@@ -325,6 +331,9 @@ class Scheduler:
         timed = sorted(self.decision_ns)
         p50, p99 = (timed[len(timed) * part // 100] / 1_000 if timed else 0.0 for part in (50, 99))
         return _encode(Vitals(self.state.epoch, heard, len(timed), p50, p99))
+
+    async def _on_inventory(self, subject: str, data: bytes) -> bytes | None:
+        return self.stocks.answer(self.acked, data.decode()) if self.may_grant(self.clock.boot_ns()) else None
 
     async def _on_what_if(self, subject: str, data: bytes) -> bytes:
         began = self.clock.boot_ns()

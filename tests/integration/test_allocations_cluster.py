@@ -48,6 +48,8 @@ async def test_devices_are_held_used_and_extended_and_are_free_when_the_time_is_
     out, _ = await shell.run("exec", "desk", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
     assert out.strip() == uuids
     assert len((await cluster.get("/v1/allocations", kind="allocation"))["allocations"]) == 2
+    (stock,) = (await cluster.get("/v1/inventory"))["nodes"]
+    assert sorted(free for _, _, free in stock["gpus"]) == [0, 0, 100, 100]
     out, _ = await shell.run("extend", "desk", "--by", "2s")
     assert out.startswith(f"{job_id} held until")
     kill_scheduler(cluster)

@@ -177,6 +177,21 @@ async def test_whatif_asks_the_scheduler_in_the_asker_s_tenant_and_records_nothi
     assert await world.said() == before
 
 
+async def test_the_inventory_is_the_scheduler_s_own_and_behind_a_node_that_there_is(world: World) -> None:
+    asks = []
+
+    async def answer(subject: str, data: bytes) -> bytes:
+        asks.append(data)
+        return b'{"nodes":[],"next":null,"seq":7}'
+
+    await world.ask("GET", "/v1/inventory", 503)
+    await world.bus.subscribe(subjects.ask_scheduler("inventory"), answer)
+    assert (await world.ask("GET", "/v1/inventory"))["seq"] == 7
+    await world.ask("GET", "/v1/inventory?after=n1")
+    await world.ask("GET", "/v1/inventory?after=nobody", 404)
+    assert asks == [b"", b"n1"]
+
+
 async def test_the_names_that_others_use_are_taken_and_shown(world: World) -> None:
     job = await world.submit(user_id="bob", max_execution_time="2m")
     assert {name: job[name] for name in ("user", "user_id", "time_limit_s", "max_execution_time")} == {

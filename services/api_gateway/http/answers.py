@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from libs.common.inventory import Inventory
 from libs.common.model import JobSpec
 from services.api_gateway.roles import Principal
 from services.api_gateway.secret_intents import SecretShown
@@ -343,6 +344,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/nodes/{node_id}/dead"): Answer((202,), NodeShown),
     ("POST", "/v1/prune"): Answer(kind=PruneAnswer),
     ("GET", "/v1/gpus"): _list("gpus", GpuFull),
+    ("GET", "/v1/inventory"): Answer(kind=Inventory),
     ("GET", "/v1/cluster"): Answer(kind=ClusterShown),
     ("GET", "/v1/allocations"): _list("allocations", HoldShown),
     ("POST", "/v1/allocations"): Answer((200, 201), AllocationShown),

@@ -1,4 +1,4 @@
-"""/v1/nodes, /v1/gpus and /v1/cluster: what there is and how it is."""
+"""/v1/nodes, /v1/gpus, /v1/inventory and /v1/cluster: what there is and how it is."""
 
 from functools import partial
 
@@ -10,6 +10,7 @@ from libs.common.model import NodeId
 from libs.common.node_life import REMOVED
 from services.api_gateway import intents
 from services.api_gateway.gateway import Gateway
+from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import (
     PageQuery,
     Query,
@@ -34,6 +35,12 @@ class NodesQuery(PageQuery, frozen=True):
 class GpusQuery(PageQuery, frozen=True):
     node: str = ""
     state: str = ""
+
+
+class InventoryQuery(Query, frozen=True):
+    """`after` is the last answer's `next`."""
+
+    after: str = ""
 
 
 @router.get("/v1/nodes", openapi_extra=documented(NodesQuery))
@@ -92,6 +99,14 @@ async def list_gpus(request: Request) -> Response:
 
     views = list(cluster.gpus.values())
     return await answer_page("gpus", views, query, cluster.seq, lambda view: view.gpu.uuid, partial(gpu_seen, who, cluster), wanted)
+
+
+@router.get("/v1/inventory", openapi_extra=documented(InventoryQuery))
+async def show_inventory(request: Request) -> Response:
+    """Every node's devices and how much of each is free, as the scheduler has it: 10,000 of them in one answer."""
+    gateway, query = await settled(request, InventoryQuery)
+    after = _known(gateway, query.after).node_id if query.after else ""
+    return await ask_scheduler(gateway, "inventory", after.encode(), gateway.settings.ask_ms)
 
 
 @router.get("/v1/cluster", openapi_extra=documented(Query))

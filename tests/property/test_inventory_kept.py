@@ -1,0 +1,22 @@
+"""What the inventory keeps of a node is what it would write anew, whatever facts came between: no change of a node goes unseen."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.common import fold
+from libs.common.cluster import Cluster
+from libs.common.inventory import Stocks
+from tests.history import stamp_of, subject_of
+from tests.property.test_commute import valid
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_what_is_kept_is_what_would_be_written_anew(seed: int) -> None:
+    chance, cluster, stocks = Random(seed), Cluster(), Stocks()
+    for number in range(1, 80):
+        fact = valid(cluster, chance)
+        stocks.touch((fold.apply(cluster, fact, stamp_of(subject_of(fact), number, cluster.epoch)),))
+        assert stocks.answer(cluster) == Stocks().answer(cluster)
