@@ -13,6 +13,7 @@ from libs.common.errors import Refused
 from libs.common.facts import AllocationExtended, JobSubmitted, check_fact_size
 from libs.common.model import KEEPER, Allocation, JobId
 from libs.common.ordering import SECOND_NS
+from libs.common.tenant import Tenant
 from services.api_gateway import intents
 from services.api_gateway.fields import check_range
 from services.api_gateway.intents import YEAR_S
@@ -43,8 +44,10 @@ def allocation(body: object, job_id: JobId) -> JobSubmitted:
     return fact
 
 
-def extension(body: object, job: Job) -> AllocationExtended:
-    """The fact for `PATCH /v1/allocations/{ref}`. Raises Refused, and Problem 409 for one that has not begun or is given back."""
+def extension(body: object, job: Job, tenant: Tenant | None) -> AllocationExtended:
+    """The fact for `PATCH /v1/allocations/{ref}`. Raises Refused, and Problem 409 for one that has not begun or is given back, or whose
+    tenant may hold nothing more.
+    """
     values = intents.fields_of({} if body is None else body, EXTEND_FIELDS)
     if "by" not in values:
         raise Refused('by: missing: say how much longer, for instance "1h"')
@@ -54,6 +57,8 @@ def extension(body: object, job: Job) -> AllocationExtended:
     if job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason or job.cancel is not None:
         when = "its time begins when it is placed" if job.state in (job_life.PENDING, job_life.QUEUED) else "it is given back"
         raise Problem(409, f"allocation {job.job_id} is {job.state}: {when}", state=job.state, id=job.job_id)
+    if tenant is not None and tenant.exhausted:
+        raise Problem(409, f"tenant {job.tenant} has used up its budget of GPU hours: what it holds ends in its time")
     expires_ns = job.expires_ns + by_s * SECOND_NS
     if expires_ns - job.placed_ns > YEAR_S * SECOND_NS:
         raise Refused(f"by: an allocation lasts at most {YEAR_S // 86_400} days in all")

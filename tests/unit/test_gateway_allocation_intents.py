@@ -7,6 +7,7 @@ from libs.common.cluster import Cancel, Job
 from libs.common.errors import Refused
 from libs.common.model import KEEPER, Allocation, JobId, TenantId
 from libs.common.ordering import SECOND_NS
+from libs.common.tenant import Tenant
 from services.api_gateway import allocation_intents as intents
 from services.api_gateway.intents import YEAR_S, submission
 from services.api_gateway.problems import Problem
@@ -52,13 +53,13 @@ def test_nobody_submits_an_allocation_as_a_job() -> None:
 
 def test_an_extension_is_counted_from_the_end_that_is_known() -> None:
     wanted = f.AllocationExtended(job_id=J, attempt=2, expires_ns=BEGAN_NS + 3_660 * SECOND_NS, user="bob")
-    assert intents.extension({"by": "1h", "user": "bob"}, held()) == wanted
+    assert intents.extension({"by": "1h", "user": "bob"}, held(), None) == wanted
 
 
 @pytest.mark.parametrize("body", [None, {}, {"by": 0}, {"by": "x"}, {"until": "1h"}, {"by": YEAR_S}])
 def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
     with pytest.raises(Refused):
-        intents.extension(body, held())
+        intents.extension(body, held(), None)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
 )
 def test_what_is_not_held_is_not_extended(state: str, said: str) -> None:
     with pytest.raises(Problem, match=said):
-        intents.extension({"by": 1}, held(state))
+        intents.extension({"by": 1}, held(state), None)
 
 
 def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
@@ -74,6 +75,14 @@ def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
     stopped.stop_reason, cancelled.cancel = "expired", Cancel(1, 15)
     for job in (stopped, cancelled):
         with pytest.raises(Problem, match="given back"):
-            intents.extension({"by": 1}, job)
+            intents.extension({"by": 1}, job, None)
     with pytest.raises(Problem, match="no allocation"):
-        intents.extension({"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"))
+        intents.extension({"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), None)
+
+
+def test_a_tenant_without_a_budget_left_keeps_what_it_holds_and_for_no_longer() -> None:
+    limited = Tenant(TenantId("t"), gpu_hours=2)
+    assert intents.extension({"by": 1}, held(), limited)
+    limited.spent_gpu_hours = 2
+    with pytest.raises(Problem, match="budget"):
+        intents.extension({"by": 1}, held(), limited)

@@ -76,8 +76,8 @@ async def extend(request: Request, ref: str) -> Response:
     """Let an allocation last longer, `by` so much."""
     read(request, Query)
     body = await signed_body_of(request)
-    job = job_to_change(request, ref)
-    await gateway_of(request).record(allocation_intents.extension(body, job))
+    gateway, job = gateway_of(request), job_to_change(request, ref)
+    await gateway.record(allocation_intents.extension(body, job, gateway.cluster.tenants.get(job.tenant)))
     return _shown(request, job)
 
 
