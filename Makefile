@@ -5,10 +5,10 @@ STAMP := .venv/.installed
 GUARD := services/node_agent/supervision/guard
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test check fix sim chaos bench docs e2e netns guard
+.PHONY: help up down clean test test-drivers check fix sim chaos bench docs e2e netns guard
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "muster needs $(PYTHON) 3.11 or newer: install it (Debian, Ubuntu: apt install python3 python3-venv)"; exit 1; }
@@ -30,6 +30,9 @@ clean: $(STAMP) ## remove the cluster's state (asks first)
 
 test: $(STAMP) ## unit, property, simulation, contract, integration and tidy tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+test-drivers: $(STAMP) ## the GPU drivers' tests alone: real bindings over libraries built from C (needs a C compiler)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/drivers
 
 check: $(STAMP) ## format, lint, types, security, tests with coverage
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services

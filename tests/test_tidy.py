@@ -99,7 +99,7 @@ EMPTY_NAMES: Final = ("manager", "handler", "handlers", "util", "utils", "helper
 # Where everything is caught, and why.
 WIDE_CATCHES: Final = {
     "libs/common/service.py in run": "the one place: logs the cause and exits with its code",
-    "services/node_agent/drivers/vendor_calls.py in look": "the bindings raise anything, on import too; each vendor is tried by itself",
+    "services/node_agent/drivers/child.py in _open": "the bindings raise anything, on import too; each vendor is tried by itself",
     "services/node_agent/supervision/serving.py in serve": "a forked child ends by os._exit, and writes down its own bug first",
     "services/scheduler/aside.py in _leave": "a forked child ends by os._exit, and writes down its own bug first",
     "tests/sim/loop.py in run_in_executor": "hands a function's error to the future, as a real executor does",

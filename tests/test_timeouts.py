@@ -38,11 +38,12 @@ STAY: Final[dict[str, str]] = {
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S execs.HANGUP_GRACE_NS
         node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
-        ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS local.DEATH_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
+        ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
         node_agent.decide.KILL_AGAIN_NS node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
         node_agent.service.DRAIN_S node_agent.service.END_AGAIN_S pool.QUIET_NS state.UNWANTED_GRACE_MS supervisor.SHUTDOWN_GRACE_NS
         supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S supervisors.STATUS_TIMEOUT_S
-        supervisors.STOP_TIMEOUT_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
+        supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S zygote_link.RESPAWN_FIRST_S
+        zygote_link.RESPAWN_MAX_S""",
     "a pause before something is tried or looked at again; nobody waits for its end": """
         api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S access.DRAIN_S admission.GONE_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S audit.service.RETRY_S call.LAST_WORDS_S
@@ -52,7 +53,7 @@ STAY: Final[dict[str, str]] = {
         node_agent.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S peers.BURST_PAUSE_S
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
         relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
-        state.ASK_AFTER_NS state.ASK_JITTER_NS trimmer.AGAIN_S""",
+        state.ASK_AFTER_NS state.ASK_JITTER_NS trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",

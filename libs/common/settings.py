@@ -90,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tail_bytes: int = 2 << 30
     release_ms: int = 30_000
     driver_answer_ms: int = 8_000
+    sample_ms: int = 100
     probe_ms: int = 2_000
     execs_per_job: int = 8
     log_level: str = "INFO"
@@ -210,6 +211,7 @@ HELP = {
     "tail_bytes": "how many bytes of them together; counts when the cluster begins",
     "release_ms": "node: how long a device may take to be proved clean after its job; then it is quarantined",
     "driver_answer_ms": "node: how long the GPU drivers may take to answer; then the device counts as not clean",
+    "sample_ms": "node: how often its real devices are asked how they are; 10 is possible",
     "probe_ms": "node: how long a replica may take to answer on its health path",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
@@ -252,7 +254,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "log_connect_ms",
         ),
         *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),
-        *("tail_hours", "tail_bytes", "release_ms", "driver_answer_ms", "probe_ms", "model_suspect_ms", "access_flush_ms"),
+        *("tail_hours", "tail_bytes", "release_ms", "driver_answer_ms", "sample_ms", "probe_ms", "model_suspect_ms", "access_flush_ms"),
         *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),
     ),
 }

@@ -1,5 +1,5 @@
-"""The GPUs of this machine as the agent's own code finds them, asked of a child with a deadline: for one line of `muster up --local` before
-the agent that owns them starts, and for `muster doctor`.
+"""The GPUs of this machine as the agent's own code finds them, asked of a process with a deadline: for one line of `muster up --local`
+before the agent that owns them starts, and for `muster doctor`.
 """
 
 import json
@@ -13,7 +13,7 @@ import msgspec
 from libs.common.errors import Unavailable
 
 SURVEY_S: Final = 20.0
-COMMAND: Final = (sys.executable, "-P", "-m", "services.node_agent.drivers.vendor_calls")
+COMMAND: Final = (sys.executable, "-P", "-m", "services.node_agent.drivers.survey")
 
 
 class Local(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Local(msgspec.Struct, frozen=True):
 def look() -> Local:
     """Raises Unavailable when the drivers do not answer."""
     try:
-        done = subprocess.run(COMMAND, input="look\n", capture_output=True, text=True, timeout=SURVEY_S, check=True)
+        done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=SURVEY_S, check=True)
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise Unavailable(f"the GPU drivers of this machine do not answer ({type(error).__name__}): see the kernel log") from error

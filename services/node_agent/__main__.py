@@ -29,7 +29,9 @@ from services.node_agent.peers import Peers, among
 from services.node_agent.peers_udp import open_channel
 from services.node_agent.probe import probe
 from services.node_agent.retention import Keep
+from services.node_agent.sampling import Sampling
 from services.node_agent.service import Agent
+from services.node_agent.state import running
 from services.node_agent.supervision.execs import EXECS_MAX
 from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.processes import boot_id
@@ -91,12 +93,14 @@ async def _serve(
     bus = NatsBus(client)
     channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)
     ask = partial(probe, within_s=settings.probe_ms / 1_000)
-    agent = Agent(machine, JetStreamLog(client), bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels)
+    sampling = None if driver.simulated else Sampling(driver, settings.sample_ms)
+    agent = Agent(machine, JetStreamLog(client), bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels, sampling)
+    if isinstance(driver, SimulatedDriver):
+        driver.running = lambda: running(agent.state)
     try:
         await agent.run(stop)
     finally:
-        if isinstance(driver, LocalDriver):
-            await driver.close()
+        await driver.close()
         await client.close()
 
 

@@ -36,6 +36,7 @@ from services.node_agent.drivers import Driver
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.launching import launch_of
 from services.node_agent.peers import Peers
+from services.node_agent.sampling import Sampling
 from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Machine, Memory, Prober
 from services.node_agent.uploads import fetched
 
@@ -75,6 +76,7 @@ class Agent:
         probe: Prober,
         peers: Peers | None = None,
         channels: Channels | None = None,
+        sampling: Sampling | None = None,
     ) -> None:
         self.machine = machine
         self.log = log
@@ -86,6 +88,7 @@ class Agent:
         self.memory = memory
         self.probe = probe
         self.peers = peers
+        self.sampling = sampling
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
         self.state = s.begin(self.node_id, 0, ())
@@ -138,7 +141,10 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             self.tasks = tasks
             await before(stop, self._open(adopted))
-            running = [tasks.create_task(one) for one in (self.writer.run(), self._pump(), self._heartbeats(), self.closing.run())]
+            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run()]
+            if self.sampling is not None:
+                lives.append(self.sampling.run())
+            running = [tasks.create_task(one) for one in lives]
             await stop.wait()
             await self._drain()
             await _end([*running, *self.children])

@@ -344,3 +344,12 @@ def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
     attempts = state.attempts.values()
     running = {uuid for attempt in attempts if attempt.exit is None and attempt.phase != REFUSED for uuid in attempt.gpus}
     return [uuid for uuid in gpus if uuid not in running]
+
+
+def running(state: State) -> dict[GpuId, list[int]]:
+    """The first process of each job that runs on a device."""
+    found: dict[GpuId, list[int]] = {}
+    for attempt in state.attempts.values():
+        for uuid in attempt.gpus if attempt.pid and attempt.exit is None else ():
+            found.setdefault(uuid, []).append(attempt.pid)
+    return found

@@ -1,39 +1,282 @@
-/* A libnvidia-ml.so.1 with two devices. FAKE_NVML: a directory; "used0" and "used1" hold MiB in use; "hang" makes every call wait. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+/* A libnvidia-ml.so.1: cards built like H100 at the ABI of driver 580, each on a PCI bus of its own. See fake.h for what tests tell it;
+ * keys: count, name, used_mib, pid, mig (its mode), links (how many of NVLink), switch (whether they end at one), xids (its events). */
+#define LIBRARY "nvidia"
+#include "fake.h"
 
-typedef struct { unsigned long long total, free, used; } memory_v1;
-typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
+#define GPUS 16
+#define INSTANCES 8
+enum { OK, INVALID = 2, LACKING = 3, NOT_FOUND = 6, SIZE = 7, TIMEOUT = 10, RESOURCES = 23, VERSION = 25 };
+typedef unsigned long long u64;
+typedef struct { unsigned start, size; } placement;
+typedef struct { int used, gpu, number, profile, computing; placement place; } instance;
+typedef struct { int mig, cap_mw, low_mhz, high_mhz, persistent, mode; instance parts[INSTANCES]; } gpu;
+typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_info;
+typedef struct { u64 total, free, used; } memory_v1;
+typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2;
+typedef struct { unsigned gpu, memory; } rates;
+typedef struct { unsigned version, sensor; int degrees; } temperature_v1;
+typedef struct { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; } process;
+typedef union { double d; unsigned u; u64 ull; } value;
+typedef struct { unsigned id, scope; long long at, latency; unsigned type; int code; value value; } field;
+typedef struct { void *device; u64 type, data; unsigned gpu_instance, compute_instance; } event;
+typedef struct { unsigned version, id, p2p, slices, count, sms, ce, dec, enc, jpeg, ofa; u64 mib; char name[96]; } profile_v2;
+typedef struct { unsigned version, id, slices, count, sms, ce, dec, enc, jpeg, ofa; char name[96]; } compute_profile_v2;
+typedef struct { void *device; unsigned id, profile; placement place; } instance_info;
 
-static FILE *open_in(const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", getenv("FAKE_NVML"), name);
-    return fopen(path, "r");
+/* NVML's profile, how many slices of compute and memory it takes, where it may begin. */
+static const struct { int profile, id, slices, memory, step; const char *name; } PROFILES[] = {
+    {0, 19, 1, 1, 1, "MIG 1g.10gb"}, {1, 14, 2, 2, 2, "MIG 2g.20gb"}, {2, 9, 3, 4, 4, "MIG 3g.40gb"},
+    {3, 5, 4, 4, 8, "MIG 4g.40gb"},  {4, 0, 7, 8, 8, "MIG 7g.80gb"},
+};
+#define PROFILE_COUNT (int)(sizeof PROFILES / sizeof *PROFILES)
+static gpu gpus[GPUS];
+static int ready;
+
+static int count(void) { return (int)number_of("count", -1, 2); }
+/* Handles are small numbers: a card's index + 1, and of a MIG device 1000 + 10 * card + instance. */
+static int index_of(void *device) { return (int)(long)device - 1; }
+static gpu *of(void *device) { return &gpus[index_of(device) % GPUS]; }
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    CHECK(-1);
+    for (int i = 0; i < GPUS && !ready; i++) gpus[i].cap_mw = 700000, gpus[i].mig = (int)number_of("mig", i, 0);
+    ready = 1;
+    events_begin();
+    return OK;
 }
-static unsigned long long used_mib(long device) {
-    char name[8];
-    unsigned long long mib = 0;
-    snprintf(name, sizeof name, "used%ld", device);
-    FILE *file = open_in(name);
-    if (file) { if (fscanf(file, "%llu", &mib) != 1) mib = 0; fclose(file); }
-    return mib << 20;
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlShutdown(void) { return OK; }
+const char *nvmlErrorString(int code) { (void)code; return "an error that the fake made"; }
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { CHECK(-1); snprintf(text, size, "580.65.06"); return OK; }
+int nvmlDeviceGetCount_v2(unsigned *number) { CHECK(-1); *number = (unsigned)count(); return OK; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+    CHECK(index);
+    *device = (void *)(long)(index + 1);
+    return (int)index < count() ? OK : INVALID;
 }
-int nvmlInitWithFlags(unsigned flags) { (void)flags; return 0; }
-int nvmlInit_v2(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *count) {
-    FILE *file = open_in("hang");
-    if (file) for (;;) sleep(1000);
-    *count = 2;
-    return 0;
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **device) {
+    unsigned domain, bus;
+    if (sscanf(bus_id, "%x:%x:", &domain, &bus) != 2 || (int)bus < 1 || (int)bus > count()) return NOT_FOUND;
+    CHECK(bus - 1);
+    *device = (void *)(long)bus;
+    return OK;
 }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)(index + 1); return index < 2 ? 0 : 2; }
-int nvmlDeviceGetUUID(void *device, char *text, unsigned size) { snprintf(text, size, "GPU-fake-%ld", (long)device - 1); return 0; }
-int nvmlDeviceGetName(void *device, char *text, unsigned size) { (void)device; snprintf(text, size, "Fake H100"); return 0; }
-int nvmlDeviceGetMemoryInfo(void *device, memory_v1 *m) { (void)device; (void)m; return 999; }
+int nvmlDeviceGetIndex(void *device, unsigned *index) { *index = (unsigned)index_of(device); return OK; }
+static void fill_pci(int index, pci_info *info) {
+    memset(info, 0, sizeof *info);
+    info->bus = (unsigned)index + 1;
+    snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", index + 1);
+}
+int nvmlDeviceGetPciInfo_v3(void *device, pci_info *info) { CHECK(index_of(device)); fill_pci(index_of(device), info); return OK; }
+int nvmlDeviceGetUUID(void *device, char *text, unsigned size) {
+    CHECK(index_of(device));
+    snprintf(text, size, (long)device >= 1000 ? "MIG-fake-%ld" : "GPU-fake-%ld", (long)device >= 1000 ? (long)device : (long)device - 1);
+    return OK;
+}
+int nvmlDeviceGetName(void *device, char *text, unsigned size) {
+    char said[256] = "H100";
+    CHECK(index_of(device));
+    look("name", index_of(device), said);
+    snprintf(text, size, "Fake %s", said);
+    return OK;
+}
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) { CHECK(index_of(device)); *major = 9; *minor = 0; return OK; }
+int nvmlDeviceGetMemoryInfo(void *device, memory_v1 *m) {
+    CHECK(index_of(device));
+    m->total = 80ull << 30; m->used = (u64)(number_of("used_mib", index_of(device), 0) + 600) << 20; m->free = m->total - m->used;
+    return OK;
+}
 int nvmlDeviceGetMemoryInfo_v2(void *device, memory_v2 *m) {
-    if (m->version != (sizeof *m | (2u << 24))) return 25;
-    m->total = 80ull << 30; m->reserved = 600ull << 20; m->used = used_mib((long)device - 1); m->free = m->total - m->reserved - m->used;
-    return 0;
+    CHECK(index_of(device));
+    if (m->version != (sizeof *m | (2u << 24))) return VERSION;
+    m->total = 80ull << 30; m->reserved = 600ull << 20;
+    m->used = (u64)number_of("used_mib", index_of(device), 0) << 20; m->free = m->total - m->reserved - m->used;
+    return OK;
 }
+int nvmlDeviceGetUtilizationRates(void *device, rates *r) { CHECK(index_of(device)); r->gpu = 37; r->memory = 12; return OK; }
+int nvmlDeviceGetEncoderUtilization(void *device, unsigned *percent, unsigned *us) { CHECK(index_of(device)); *percent = 1; *us = 1; return OK; }
+int nvmlDeviceGetDecoderUtilization(void *device, unsigned *percent, unsigned *us) { CHECK(index_of(device)); *percent = 2; *us = 1; return OK; }
+int nvmlDeviceGetTemperatureV(void *device, temperature_v1 *t) {
+    CHECK(index_of(device));
+    if (t->version != (sizeof *t | (1u << 24))) return VERSION;
+    t->degrees = 45;
+    return OK;
+}
+int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *degrees) { (void)sensor; CHECK(index_of(device)); *degrees = 46; return OK; }
+int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) { CHECK(index_of(device)); *mw = 123456; return OK; }
+int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *mw) { CHECK(index_of(device)); *mw = (unsigned)of(device)->cap_mw; return OK; }
+int nvmlDeviceGetPowerManagementDefaultLimit(void *device, unsigned *mw) { CHECK(index_of(device)); *mw = 700000; return OK; }
+int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *mhz) {
+    CHECK(index_of(device));
+    *mhz = type == 2 ? 2619 : of(device)->high_mhz ? (unsigned)of(device)->high_mhz : 1980;
+    return OK;
+}
+/* The cards have no fans. */
+int nvmlDeviceGetFanSpeed(void *device, unsigned *percent) { (void)percent; CHECK(index_of(device)); return LACKING; }
+int nvmlDeviceGetCurrentClocksEventReasons(void *device, u64 *reasons) { CHECK(index_of(device)); *reasons = 0x24; return OK; }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *number, process *found) {
+    unsigned room = *number, there = number_of("pid", index_of(device), 0) != 0;
+    CHECK(index_of(device));
+    *number = there;
+    if (!there) return OK;
+    if (room < there) return SIZE;
+    memset(found, 0, sizeof *found);
+    found->pid = (unsigned)number_of("pid", index_of(device), 0);
+    found->bytes = (u64)number_of("used_mib", index_of(device), 0) << 20;
+    return OK;
+}
+int nvmlDeviceGetFieldValues(void *device, int number, field *fields) {
+    CHECK(index_of(device));
+    for (int i = 0; i < number; i++) {
+        fields[i].type = 3; /* u64 */
+        fields[i].code = fields[i].id == 94 ? LACKING : OK;
+        fields[i].value.ull = fields[i].id;
+        if (fields[i].id == 3 || fields[i].id == 4) fields[i].value.ull = (u64)number_of("ecc", index_of(device), 0);
+        if (fields[i].id == 82) { fields[i].type = 1; fields[i].value.ull = 0; fields[i].value.u = 61; }
+    }
+    return OK;
+}
+
+/* Links: a pair of cards, or all to a switch. */
+static int links(void *device) { return (int)number_of("links", index_of(device), 0); }
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active) {
+    CHECK(index_of(device));
+    if (!links(device)) return LACKING;
+    *active = 1;
+    return (int)link < links(device) ? OK : INVALID;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, unsigned *type) {
+    (void)link;
+    CHECK(index_of(device));
+    *type = number_of("switch", index_of(device), 0) ? 2 : 0;
+    return OK;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, pci_info *info) {
+    (void)link;
+    CHECK(index_of(device));
+    fill_pci(index_of(device) ^ 1, info);
+    return OK;
+}
+
+/* Events. */
+int nvmlEventSetCreate(void **set) { CHECK(-1); *set = (void *)1; return OK; }
+int nvmlEventSetFree(void *set) { (void)set; return OK; }
+int nvmlDeviceGetSupportedEventTypes(void *device, u64 *types) { CHECK(index_of(device)); *types = 0xb; return OK; }
+int nvmlDeviceRegisterEvents(void *device, u64 types, void *set) { (void)types; (void)set; CHECK(index_of(device)); return OK; }
+int nvmlEventSetWait_v2(void *set, event *found, unsigned timeout_ms) {
+    int device;
+    (void)set;
+    CHECK(-1);
+    memset(found, 0, sizeof *found);
+    if (!next_event(&device, &found->type, &found->data)) { usleep(timeout_ms * 1000); return TIMEOUT; }
+    found->device = (void *)(long)(device + 1);
+    return OK;
+}
+
+/* Control. */
+int nvmlDeviceSetPowerManagementLimit(void *device, unsigned mw) {
+    CHECK(index_of(device));
+    if (mw < 200000 || mw > 700000) return INVALID;
+    of(device)->cap_mw = (int)mw;
+    return OK;
+}
+int nvmlDeviceSetGpuLockedClocks(void *device, unsigned low, unsigned high) {
+    CHECK(index_of(device));
+    of(device)->low_mhz = (int)low; of(device)->high_mhz = (int)high;
+    return OK;
+}
+int nvmlDeviceResetGpuLockedClocks(void *device) { CHECK(index_of(device)); of(device)->low_mhz = of(device)->high_mhz = 0; return OK; }
+int nvmlDeviceSetPersistenceMode(void *device, unsigned on) { CHECK(index_of(device)); of(device)->persistent = (int)on; return OK; }
+int nvmlDeviceSetComputeMode(void *device, unsigned mode) { CHECK(index_of(device)); of(device)->mode = (int)mode; return OK; }
+
+/* MIG. */
+int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending) {
+    CHECK(index_of(device));
+    *now = *pending = (unsigned)of(device)->mig;
+    return OK;
+}
+int nvmlDeviceSetMigMode(void *device, unsigned mode, int *status) {
+    CHECK(index_of(device));
+    of(device)->mig = (int)mode;
+    *status = 0;
+    return OK;
+}
+int nvmlDeviceGetGpuInstanceProfileInfoV(void *device, unsigned profile, profile_v2 *info) {
+    CHECK(index_of(device));
+    if (info->version != (sizeof *info | (2u << 24))) return VERSION;
+    for (int i = 0; i < PROFILE_COUNT; i++)
+        if (PROFILES[i].profile == (int)profile) {
+            info->id = (unsigned)PROFILES[i].id; info->slices = (unsigned)PROFILES[i].slices;
+            snprintf(info->name, sizeof info->name, "%s", PROFILES[i].name);
+            return OK;
+        }
+    return LACKING;
+}
+static unsigned taken(gpu *g) {
+    unsigned mask = 0;
+    for (int i = 0; i < INSTANCES; i++)
+        if (g->parts[i].used) mask |= ((1u << g->parts[i].place.size) - 1) << g->parts[i].place.start;
+    return mask;
+}
+static int make(void *device, unsigned id, int wanted, void **made) {
+    gpu *g = of(device);
+    if (!g->mig) return LACKING;
+    for (int p = 0; p < PROFILE_COUNT; p++) {
+        if (PROFILES[p].id != (int)id) continue;
+        for (int start = 0; start + PROFILES[p].memory <= 8; start += PROFILES[p].step) {
+            unsigned mask = ((1u << PROFILES[p].memory) - 1) << start;
+            if ((wanted >= 0 && wanted != start) || (taken(g) & mask)) continue;
+            for (int i = 0; i < INSTANCES; i++)
+                if (!g->parts[i].used) {
+                    g->parts[i] = (instance){1, index_of(device), i, p, 0, {(unsigned)start, (unsigned)PROFILES[p].memory}};
+                    *made = &g->parts[i];
+                    return OK;
+                }
+        }
+        return RESOURCES;
+    }
+    return INVALID;
+}
+int nvmlDeviceCreateGpuInstance(void *device, unsigned id, void **made) { CHECK(index_of(device)); return make(device, id, -1, made); }
+int nvmlDeviceCreateGpuInstanceWithPlacement(void *device, unsigned id, const placement *place, void **made) {
+    CHECK(index_of(device));
+    return make(device, id, (int)place->start, made);
+}
+int nvmlGpuInstanceGetInfo(instance *part, instance_info *info) {
+    *info = (instance_info){(void *)(long)(part->gpu + 1), (unsigned)part->number, (unsigned)PROFILES[part->profile].id, part->place};
+    return OK;
+}
+int nvmlGpuInstanceDestroy(instance *part) { CHECK(part->gpu); if (part->computing) return 19; part->used = 0; return OK; }
+int nvmlGpuInstanceGetComputeInstanceProfileInfoV(instance *part, unsigned profile, unsigned engine, compute_profile_v2 *info) {
+    (void)engine;
+    CHECK(part->gpu);
+    if (info->version != (sizeof *info | (2u << 24))) return VERSION;
+    info->id = profile;
+    return OK;
+}
+int nvmlGpuInstanceCreateComputeInstance(instance *part, unsigned id, void **made) {
+    (void)id;
+    CHECK(part->gpu);
+    part->computing = 1;
+    *made = part;
+    return OK;
+}
+int nvmlGpuInstanceGetComputeInstanceById(instance *part, unsigned number, void **found) {
+    *found = part;
+    return part->computing && number == 0 ? OK : NOT_FOUND;
+}
+int nvmlComputeInstanceDestroy(instance *part) { CHECK(part->gpu); part->computing = 0; return OK; }
+int nvmlDeviceGetGpuInstanceById(void *device, unsigned number, void **found) {
+    CHECK(index_of(device));
+    if (number >= INSTANCES || !of(device)->parts[number].used) return NOT_FOUND;
+    *found = &of(device)->parts[number];
+    return OK;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *number) { CHECK(index_of(device)); *number = INSTANCES; return OK; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned number, void **found) {
+    if (number >= INSTANCES || !of(device)->parts[number].computing) return NOT_FOUND;
+    *found = (void *)(1000 + 10 * (long)index_of(device) + number);
+    return OK;
+}
+int nvmlDeviceGetGpuInstanceId(void *device, unsigned *number) { *number = (unsigned)((long)device % 10); return OK; }

@@ -324,3 +324,14 @@ def test_the_same_story_gives_the_same_actions() -> None:
         return said + node.see(*(o.ProcessExited(f"{job}.1", o.Exit(True, 0)) for job in reversed(jobs)))
 
     assert story() == story()
+
+
+def test_what_runs_on_a_device_is_the_first_process_of_each_job_that_has_not_ended() -> None:
+    node = Node()
+    node.orders(start())
+    assert s.running(node.state) == {}
+    node.see(o.JobLaunched("j.1"))
+    node.see(o.ProcessStarted("j.1", 4711))
+    assert s.running(node.state) == {GPU: [4711]}
+    node.exited()
+    assert s.running(node.state) == {}

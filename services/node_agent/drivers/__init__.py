@@ -1,12 +1,13 @@
-"""What a vendor's devices are asked, as one small protocol; `simulated.py` is the first driver.
+"""What a vendor's devices are asked and told, as one small protocol; `local.py` are this machine's own, `simulated.py` are in name only.
 
 A driver never blocks the event loop: one that calls a vendor's library does so in a child process with a deadline.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Sample
 
 
 class Driver(Protocol):
@@ -18,9 +19,25 @@ class Driver(Protocol):
         ...
 
     async def inventory(self) -> Sequence[Gpu]:
-        """Every device, by index."""
+        """Every device that answers, by vendor and index."""
         ...
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         """Of these devices the ones that something still holds, and what: a holder, memory above its baseline."""
+        ...
+
+    async def sample(self) -> Mapping[GpuId, Sample]:
+        """How each device is now; one that does not answer is left out, and an event says so."""
+        ...
+
+    async def events(self) -> Sequence[Event]:
+        """What happened since the last call."""
+        ...
+
+    async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
+        """Raises Refused when the device or its driver does not do it, Unavailable when it does not answer."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the devices."""
         ...

@@ -1,52 +1,27 @@
-"""The devices of this machine, of whichever vendors are there: what they are, and whether their memory came back after a job.
+"""The devices of this machine, of whichever vendors are there; no vendor's library is loaded here, and each vendor has a child of its own.
 
-No vendor's library is loaded here. The child that calls them (`vendor_calls.py`) has a deadline for each answer, and is killed and begun
-again when it passes: a wedged driver makes a device unclean, never the agent hang. Thin on purpose: no health, no resets, no holders by
-process. Memory is compared with the least that was ever seen used since this agent began.
+A wedged driver makes its devices unclean, never the agent hang, and no other vendor. Memory is compared with the least that was ever seen
+used since this agent began.
 """
 
 import asyncio
 import logging
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
-from libs.common.errors import Unavailable
+from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers.child import VENDORS
+from services.node_agent.drivers.readings import Command, Device, Done, Event, Fault, Lacking, Sample
+from services.node_agent.drivers.vendor_devices import VendorDevices
+from services.node_agent.drivers.vendor_process import VendorProcess
 
 # The first answer includes loading the libraries and waking the devices.
 ANSWER_S: Final = 8.0
-ANSWER_BYTES_MAX: Final = 1 << 20
-DEATH_S: Final = 1.0
 # What contexts of monitors and the driver's own caches may add.
 SLACK_BYTES: Final = 256 << 20
 
 logger = logging.getLogger(__name__)
-
-
-class Device(msgspec.Struct, frozen=True):
-    vendor: str
-    uuid: str
-    index: int
-    model: str
-    memory_bytes: int
-    used_bytes: int
-
-
-class Look(msgspec.Struct, frozen=True):
-    """`missing`: why a vendor has no device here."""
-
-    gpus: tuple[Device, ...] = ()
-    missing: dict[str, str] = {}
-
-    @property
-    def nothing(self) -> str:
-        return "no GPU was found on this machine (" + "; ".join(f"{vendor}: {why}" for vendor, why in self.missing.items()) + ")"
-
-
-_look = msgspec.json.Decoder(Look)
 
 
 class LocalDriver:
@@ -54,71 +29,98 @@ class LocalDriver:
 
     simulated = False
 
-    def __init__(
-        self, command: Sequence[str] = (sys.executable, "-P", "-m", "services.node_agent.drivers.vendor_calls"), answer_s: float = ANSWER_S
-    ) -> None:
-        self.command = command
-        self.answer_s = answer_s
-        self.child: asyncio.subprocess.Process | None = None
-        self.turn = asyncio.Lock()
+    def __init__(self, answer_s: float = ANSWER_S, vendors: Sequence[VendorDevices] = ()) -> None:
+        self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s)) for vendor in VENDORS]
         self.baseline: dict[str, int] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
-        """Raises Unavailable when the drivers do not answer in time."""
-        seen = await self.look()
-        if not seen.gpus:
-            logger.warning("%s", seen.nothing)
-        return [Gpu(GpuId(gpu.uuid), gpu.index, gpu.vendor, gpu.model, gpu.memory_bytes) for gpu in seen.gpus]
+        """Of those that answer."""
+        await asyncio.gather(*(vendor.discover() for vendor in self.vendors))
+        found = [_gpu(device) for vendor in self.vendors for device in vendor.devices.values()]
+        if not found:
+            logger.warning("%s", self.nothing)
+        await self.sample()
+        return found
+
+    @property
+    def nothing(self) -> str:
+        return "no GPU was found on this machine (" + "; ".join(f"{vendor}: {why}" for vendor, why in self.missing.items()) + ")"
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Why a vendor has no device here."""
+        return {vendor.process.vendor: vendor.missing for vendor in self.vendors if vendor.missing}
+
+    async def sample(self) -> Mapping[GpuId, Sample]:
+        return await self._sample(None)
+
+    async def _sample(self, wanted: Sequence[GpuId] | None) -> dict[GpuId, Sample]:
+        """Of all devices, or of these only, so that nobody waits for another one that hangs."""
+        asked = [[one for one in vendor.devices.values() if wanted is None or one.uuid in wanted] for vendor in self.vendors]
+        found = await asyncio.gather(
+            *(vendor.sample([one.pci_bus for one in ones]) for vendor, ones in zip(self.vendors, asked, strict=True))
+        )
+        for address, sample in (pair for samples in found for pair in samples.items()):
+            if not isinstance(sample.memory_used_bytes, Lacking):
+                self.baseline[address] = min(sample.memory_used_bytes, self.baseline.get(address, sample.memory_used_bytes))
+        pairs = zip(asked, found, strict=True)
+        return {GpuId(one.uuid): samples[one.pci_bus] for ones, samples in pairs for one in ones if one.pci_bus in samples}
+
+    async def events(self) -> Sequence[Event]:
+        return [event for found in await asyncio.gather(*(vendor.events() for vendor in self.vendors)) for event in found]
+
+    async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
+        """Raises Refused, and Unavailable when the driver does not answer."""
+        for known, vendor, device in self._devices():
+            if known == uuid:
+                answer = await vendor.control(device.pci_bus, command)
+                if isinstance(answer, Fault):
+                    raise Refused(f"GPU {uuid}: {answer.text}")
+                assert isinstance(answer, Done | Lacking), "that is what CONTROL answers"
+                return answer
+        raise Refused(f"this node has no GPU {uuid}: muster gpus lists them")
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
-        try:
-            used = {gpu.uuid: gpu.used_bytes for gpu in (await self.look()).gpus}
-        except Unavailable as error:
-            return dict.fromkeys(uuids, str(error))
-        held = {}
-        for uuid in uuids:
-            if uuid not in used:
-                held[uuid] = "the driver does not know the device any more"
-            elif used[uuid] > self.baseline[uuid] + SLACK_BYTES:
-                held[uuid] = f"{used[uuid] >> 20} MiB of its memory are used, {self.baseline[uuid] >> 20} MiB when it was idle"
-        return held
-
-    async def look(self) -> Look:
-        """One question at a time. Raises Unavailable."""
-        async with self.turn:
-            try:
-                async with asyncio.timeout(self.answer_s):
-                    seen = _look.decode(await self._ask())
-            except (TimeoutError, OSError, ValueError, msgspec.DecodeError) as error:
-                await self.close()
-                raise Unavailable(f"the GPU drivers did not answer within {self.answer_s:.0f} s ({error or 'timeout'})") from error
-            except asyncio.CancelledError:
-                self._kill()
-                raise
-        for gpu in seen.gpus:
-            self.baseline[gpu.uuid] = min(gpu.used_bytes, self.baseline.get(gpu.uuid, gpu.used_bytes))
-        return seen
-
-    async def _ask(self) -> bytes:
-        if self.child is None or self.child.returncode is not None:
-            pipe = asyncio.subprocess.PIPE
-            self.child = await asyncio.create_subprocess_exec(*self.command, stdin=pipe, stdout=pipe, limit=ANSWER_BYTES_MAX)
-        assert self.child.stdin is not None and self.child.stdout is not None
-        self.child.stdin.write(b"look\n")
-        return await self.child.stdout.readline()
+        samples = await self._sample(uuids)
+        found = {uuid: self._held(device, samples.get(uuid), vendor) for uuid, vendor, device in self._devices() if uuid in uuids}
+        unknown = dict.fromkeys(uuids, "the driver does not know the device any more")
+        return {uuid: why for uuid, why in {**unknown, **found}.items() if why}
 
     async def close(self) -> None:
-        """Killed, and not waited for long: in a driver's call it may never die. The next question begins another."""
-        child = self._kill()
-        try:
-            async with asyncio.timeout(DEATH_S):
-                if child is not None:
-                    await child.wait()
-        except TimeoutError:
-            logger.warning("the process %d that asked the GPU drivers does not die: the driver is wedged", child.pid if child else 0)
+        await asyncio.gather(*(vendor.close() for vendor in self.vendors))
 
-    def _kill(self) -> asyncio.subprocess.Process | None:
-        child, self.child = self.child, None
-        if child is not None and child.returncode is None:
-            child.kill()
-        return child
+    def _devices(self) -> Iterator[tuple[GpuId, VendorDevices, Device]]:
+        for vendor in self.vendors:
+            for device in vendor.devices.values():
+                yield GpuId(device.uuid), vendor, device
+
+    def _held(self, device: Device, sample: Sample | None, vendor: VendorDevices) -> str:
+        """What still holds a device; empty when nothing does."""
+        if sample is None:
+            return "its driver does not answer" if vendor.is_aside(device.pci_bus) else "the device is lost"
+        used = sample.memory_used_bytes
+        if isinstance(used, Lacking):
+            return _by_processes(sample)
+        least = self.baseline[device.pci_bus]
+        return f"{used >> 20} MiB of its memory are used, {least >> 20} MiB when it was idle" if used > least + SLACK_BYTES else ""
+
+
+def _by_processes(sample: Sample) -> str:
+    """Of a device that does not tell what is used of its memory."""
+    if isinstance(sample.processes, Lacking):
+        return f"neither its memory nor its processes can be told: {sample.processes.why}"
+    return ", ".join(f"process {each.pid} uses it" for each in sample.processes)
+
+
+def _gpu(device: Device) -> Gpu:
+    return Gpu(
+        GpuId(device.uuid),
+        device.index,
+        device.vendor,
+        device.model,
+        device.memory_bytes,
+        device.compute_capability,
+        device.pci_bus,
+        device.numa,
+        mig_profiles=device.mig_profiles,
+    )

@@ -1,14 +1,18 @@
 """Devices in name only, so that a laptop has a cluster whose jobs are real processes. It says so: vendor "simulated".
 
 A node of them is built as real ones are: pairs behind a PCIe switch, half of them at each of two sockets, direct links among all where
-the model has them. Its CPUs and its memory are in name only too.
+the model has them. Its CPUs and its memory are in name only too. How busy a device is, is how busy the processes of its jobs keep this
+machine's processors, and its memory is theirs.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from libs.common import mig
 from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Process, Sample
+from services.node_agent.supervision import processes
 
 VENDOR: Final = "simulated"
 GIB: Final = 1 << 30
@@ -17,6 +21,7 @@ CPUS_MILLI: Final = 14_000
 HOST_BYTES: Final = 256 * GIB
 SWITCH_GPUS: Final = 2
 SOCKETS: Final = (0, 1)
+NOT_HERE: Final = Lacking("a simulated device has none")
 
 
 class Card(NamedTuple):
@@ -40,13 +45,17 @@ CARDS: Final = {
 
 
 class SimulatedDriver:
-    """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it."""
+    """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it. `running` says which processes
+    the jobs on each device began.
+    """
 
     simulated = True
 
     def __init__(self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80) -> None:
         self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
         self.held: dict[GpuId, str] = {}
+        self.running: Callable[[], Mapping[GpuId, Sequence[int]]] = dict
+        self.seen: dict[GpuId, tuple[int, float]] = {}
 
     @property
     def cpus_milli(self) -> int:
@@ -61,6 +70,36 @@ class SimulatedDriver:
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         return {uuid: self.held[uuid] for uuid in uuids if uuid in self.held}
+
+    async def sample(self) -> Mapping[GpuId, Sample]:
+        running = self.running()
+        return {gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ())) for gpu in self.gpus}
+
+    async def events(self) -> Sequence[Event]:
+        return ()
+
+    async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
+        return NOT_HERE
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _sample(self, gpu: Gpu, pids: Sequence[int]) -> Sample:
+        """Busy since the last sample of this device; not at all in the first."""
+        used = [use for pid in pids for each in (pid, *processes.descendants(pid)) if (use := processes.use(each)) is not None]
+        cpu_s, now_ns = sum(use.cpu_s for use in used), time.monotonic_ns()
+        before_ns, before_s = self.seen.get(gpu.uuid, (now_ns, cpu_s))
+        self.seen[gpu.uuid] = now_ns, cpu_s
+        took_s = (now_ns - before_ns) / 1e9
+        return Sample(
+            pci_bus=gpu.pci_bus,
+            at_ns=time.time_ns(),
+            simulated=True,
+            busy_percent=max(0, min(100, round(100 * (cpu_s - before_s) / took_s))) if took_s else 0,
+            memory_total_bytes=gpu.memory_bytes,
+            memory_used_bytes=sum(use.memory_bytes for use in used),
+            processes=tuple(Process(use.pid, use.memory_bytes) for use in used),
+        )
 
 
 def _device(node_id: str, index: int, count: int, model: str, memory_gib: int) -> Gpu:

@@ -35,6 +35,14 @@ class Process(NamedTuple):
     name: str
 
 
+class Use(NamedTuple):
+    """`cpu_s` with that of children that it waited for."""
+
+    pid: int
+    cpu_s: float
+    memory_bytes: int
+
+
 def prctl(option: int, value: int) -> None:
     """Raises OSError when the kernel refuses."""
     if _libc.prctl(option, value, 0, 0, 0) != 0:
@@ -57,6 +65,17 @@ def process(pid: int) -> Process | None:
     end = raw.rindex(b")")
     fields, name = raw[end + 2 :].split(), raw[raw.index(b"(") + 1 : end].decode(errors="replace")
     return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), name)
+
+
+def use(pid: int) -> Use | None:
+    """What a process used of the machine; None when there is no such process."""
+    try:
+        raw = read(f"/proc/{pid}/stat", MAX_STAT_BYTES)
+    except GONE:
+        return None
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    ticks = sum(map(int, fields[11:15]))
+    return Use(pid, ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
 
 
 def is_living(pid: int, start_ticks: int) -> bool:

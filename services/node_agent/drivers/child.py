@@ -1,0 +1,104 @@
+"""The process that calls one vendor's library (`python -m services.node_agent.drivers.child nvidia`), for a call into a driver may hang or
+crash.
+
+Each line on stdin is an Ask, answered with a line for each device that it names; whoever asks has a deadline for each line, and kills this
+process when it passes (`vendor_process.py`). It ends with its stdin, and with its agent even where a call hangs.
+"""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Final
+
+import msgspec
+
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.readings import Answer, Ask, Fault, Happened, Lacking, Listed
+from services.node_agent.drivers.vendors import Lost, NotThere, Refusal, Vendor, words
+from services.node_agent.supervision.processes import PR_SET_PDEATHSIG, prctl
+
+# A vendor's file and the class in it.
+VENDORS: Final = {"nvidia": "Nvidia", "amd": "Amd"}
+
+_asks = msgspec.json.Decoder(Ask)
+_encode = msgspec.json.Encoder().encode
+
+
+class Child:
+    """`missing`: why its vendor has nothing here."""
+
+    def __init__(self, vendor: str) -> None:
+        self.name = vendor
+        self.vendor: Vendor | None = None
+        self.missing = ""
+
+    def answers(self, ask: Ask) -> Iterator[Answer]:
+        """A line each, as soon as it is there."""
+        if self.vendor is None and not self.missing:
+            self._open()
+        vendor = self.vendor
+        if vendor is None:
+            yield Listed(missing=self.missing)
+        elif ask.verb == r.LIST:
+            yield _listed(vendor)
+        elif ask.verb == r.EVENTS:
+            found = vendor.events()
+            yield Happened(found if isinstance(found, Lacking) else tuple(found))
+        else:
+            call = _calls(vendor, ask)
+            yield from (_of(device, call) for device in ask.devices)
+
+    def _open(self) -> None:
+        """The bindings raise anything, on import too."""
+        try:
+            vendor: Vendor = getattr(import_module(f"services.node_agent.drivers.vendors.{self.name}"), VENDORS[self.name])()
+            vendor.open()
+        except ModuleNotFoundError as error:
+            self.missing = f"Python's {error.name} is not installed: pip install 'muster-gpu[{self.name}]'"
+        except Exception as error:
+            self.missing = words(error)
+        else:
+            self.vendor = vendor
+
+
+def _listed(vendor: Vendor) -> Listed:
+    try:
+        found = tuple(vendor.devices())
+    except NotThere as error:
+        return Listed(missing=words(error))
+    return Listed(found, "" if found else "its library answers and knows no device")
+
+
+def _calls(vendor: Vendor, ask: Ask) -> Callable[[str], Answer]:
+    if ask.verb == r.DESCRIBE:
+        return vendor.describe
+    if ask.verb == r.SAMPLE:
+        return vendor.sample
+    command = ask.command
+    assert ask.verb == r.CONTROL and command is not None, f"no such ask: {ask.verb}"
+    return lambda device: vendor.control(device, command)
+
+
+def _of(device: str, call: Callable[[str], Answer]) -> Answer:
+    try:
+        return call(device)
+    except Lost as error:
+        return Fault(words(error), lost=True)
+    except Refusal as error:
+        return Fault(words(error))
+
+
+def main() -> None:
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # What a binding prints must not stand between the answers.
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+    child = Child(sys.argv[1])
+    for line in sys.stdin.buffer:
+        for answer in child.answers(_asks.decode(line)):
+            answers.write(_encode(answer) + b"\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

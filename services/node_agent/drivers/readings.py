@@ -1,0 +1,221 @@
+"""What is said of a vendor's devices, and what they can be told: the words between the agent and the children that call the libraries.
+
+What a card or a driver cannot tell is `Lacking` and says why: it is never a zero and never an error. Times are nanoseconds of the wall
+clock, counters grow since the driver was loaded unless a field says otherwise. A device is named by its PCI address ("0000:c1:00.0"), which
+stays when its id changes and when another device is lost.
+"""
+
+from typing import Final
+
+import msgspec
+
+# Kinds of events. The first three are the agent's own: a call that never came back, a device that is gone, one that answers again.
+WEDGED: Final = "driver_wedged"
+LOST: Final = "lost"
+ANSWERS: Final = "answers_again"
+XID: Final = "xid"
+ECC: Final = "ecc"
+RESET_BEGAN: Final = "reset_began"
+RESET_ENDED: Final = "reset_ended"
+THERMAL: Final = "thermal"
+PAGE_FAULT: Final = "page_fault"
+OTHER: Final = "other"
+
+COMPUTE_MODES: Final = ("default", "exclusive_process", "prohibited")
+
+
+class Lacking(msgspec.Struct, frozen=True, tag=True):
+    """The card, the driver or the binding does not have it."""
+
+    why: str
+
+
+NOT_READ: Final = Lacking("this vendor's binding does not give it")
+Reading = int | Lacking
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One that has something of a device."""
+
+    pid: int
+    memory_bytes: Reading
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Direct links to one other end: a device's PCI address, or "switch" for a fabric that joins all that are on it."""
+
+    kind: str
+    peer: str
+    count: int
+
+
+class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """What a device is. `index` is the vendor's own numbering. Sizes and places that are not known are 0 and -1; `mig` is whether it is cut
+    by MIG now, the partitions are the modes that it is in, and those that it may be in.
+    """
+
+    pci_bus: str
+    uuid: str
+    index: int
+    vendor: str
+    model: str
+    driver_version: str
+    memory_bytes: int = 0
+    compute_capability: tuple[int, int] = (0, 0)
+    numa: int = -1
+    mig: bool | Lacking = NOT_READ
+    mig_profiles: tuple[str, ...] = ()
+    compute_partition: str | Lacking = NOT_READ
+    memory_partition: str | Lacking = NOT_READ
+    links: tuple[Link, ...] | Lacking = NOT_READ
+
+
+class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """How a device is. ECC errors are those since the driver was loaded; `throttled` names what slows its clocks. What is `simulated` was
+    measured of the processes that run there, on no device.
+    """
+
+    pci_bus: str
+    at_ns: int
+    simulated: bool = False
+    busy_percent: Reading = NOT_READ
+    memory_busy_percent: Reading = NOT_READ
+    encoder_percent: Reading = NOT_READ
+    decoder_percent: Reading = NOT_READ
+    memory_total_bytes: Reading = NOT_READ
+    memory_used_bytes: Reading = NOT_READ
+    temperature_c: Reading = NOT_READ
+    memory_temperature_c: Reading = NOT_READ
+    power_mw: Reading = NOT_READ
+    power_cap_mw: Reading = NOT_READ
+    energy_mj: Reading = NOT_READ
+    clock_mhz: Reading = NOT_READ
+    memory_clock_mhz: Reading = NOT_READ
+    ecc_corrected: Reading = NOT_READ
+    ecc_uncorrected: Reading = NOT_READ
+    remapped_corrected: Reading = NOT_READ
+    remapped_uncorrected: Reading = NOT_READ
+    remap_pending: Reading = NOT_READ
+    remap_failed: Reading = NOT_READ
+    link_errors: Reading = NOT_READ
+    link_sent_bytes: Reading = NOT_READ
+    link_received_bytes: Reading = NOT_READ
+    pcie_sent_bytes: Reading = NOT_READ
+    pcie_received_bytes: Reading = NOT_READ
+    pcie_replays: Reading = NOT_READ
+    fan_percent: Reading = NOT_READ
+    throttled: tuple[str, ...] | Lacking = NOT_READ
+    processes: tuple[Process, ...] | Lacking = NOT_READ
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that a driver said, or that it says nothing any more. `pci_bus` is empty when it is about all of a vendor's devices;
+    `number` is the Xid, or what else the vendor counts by.
+    """
+
+    at_ns: int
+    vendor: str
+    pci_bus: str
+    kind: str
+    number: int = 0
+    text: str = ""
+
+
+class SetPowerCap(msgspec.Struct, frozen=True, tag=True):
+    """0: the card's own default."""
+
+    milliwatts: int
+
+
+class LockClocks(msgspec.Struct, frozen=True, tag=True):
+    """Between these; 0 and 0: not any more."""
+
+    low_mhz: int
+    high_mhz: int
+
+
+class SetPersistence(msgspec.Struct, frozen=True, tag=True):
+    on: bool
+
+
+class SetComputeMode(msgspec.Struct, frozen=True, tag=True):
+    """One of COMPUTE_MODES."""
+
+    mode: str
+
+
+class SetMigMode(msgspec.Struct, frozen=True, tag=True):
+    on: bool
+
+
+class CreateMigInstance(msgspec.Struct, frozen=True, tag=True):
+    """With one compute instance over all of it. `start` is the first memory slice; -1: wherever the driver likes."""
+
+    profile: str
+    start: int = -1
+
+
+class DestroyMigInstance(msgspec.Struct, frozen=True, tag=True):
+    """By the number that creating it answered."""
+
+    instance: int
+
+
+class SetPartition(msgspec.Struct, frozen=True, tag=True):
+    """AMD: SPX, DPX, TPX, QPX or CPX, and NPS1 to NPS8. Empty: stays."""
+
+    compute: str = ""
+    memory: str = ""
+
+
+class Reset(msgspec.Struct, frozen=True, tag=True):
+    """The whole device; nothing may use it."""
+
+
+Command = (
+    SetPowerCap | LockClocks | SetPersistence | SetComputeMode | SetMigMode | CreateMigInstance | DestroyMigInstance | SetPartition | Reset
+)
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """`instance` and `uuid` are of a MIG instance that was made; `note` says what is still to be done (a reset)."""
+
+    instance: int = -1
+    uuid: str = ""
+    note: str = ""
+
+
+class Fault(msgspec.Struct, frozen=True, tag=True):
+    """Of one device: it is `lost`, or refused what was asked."""
+
+    text: str
+    lost: bool = False
+
+
+class Listed(msgspec.Struct, frozen=True, tag=True):
+    """The PCI addresses of a vendor's devices. `missing` says why there is none."""
+
+    devices: tuple[str, ...] = ()
+    missing: str = ""
+
+
+class Happened(msgspec.Struct, frozen=True, tag=True):
+    events: tuple[Event, ...] | Lacking = ()
+
+
+LIST: Final = "list"
+DESCRIBE: Final = "describe"
+SAMPLE: Final = "sample"
+EVENTS: Final = "events"
+CONTROL: Final = "control"
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One line to a child. It answers with a line for each device in turn, or one where none is named."""
+
+    verb: str
+    devices: tuple[str, ...] = ()
+    command: Command | None = None
+
+
+Answer = Listed | Device | Sample | Happened | Done | Lacking | Fault

@@ -1,0 +1,121 @@
+"""The devices of one vendor on this machine, as its child tells them, and what became of those that did not answer.
+
+A device whose call never came back is set aside, and the others are asked of another child; each time that it is tried again and does not
+answer it is left alone for longer. What happened to it is an event, once.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.readings import Answer, Ask, Command, Device, Event, Fault, Happened, Listed, Sample
+from services.node_agent.drivers.vendor_process import Silent, VendorProcess
+
+ASIDE_FIRST_S: Final = 30.0
+ASIDE_MAX_S: Final = 600.0
+EVENTS_KEPT: Final = 1_000
+# The vendor as a whole, where a device's address is asked for.
+ALL: Final = ""
+
+
+class VendorDevices:
+    """`devices` by address, as the vendor orders them; `missing` says why there is none."""
+
+    def __init__(self, process: VendorProcess, aside_s: float = ASIDE_FIRST_S) -> None:
+        self.process, self.aside_s = process, aside_s
+        self.devices: dict[str, Device] = {}
+        self.missing = ""
+        self.aside: dict[str, tuple[float, float]] = {}
+        self.lost: dict[str, None] = {}
+        self.unsaid: list[Event] = []
+
+    async def discover(self) -> None:
+        try:
+            (found,) = await self.process.ask(Ask(r.LIST))
+        except Silent as error:
+            self._set_aside(error)
+            self.missing = str(error)
+            return
+        assert isinstance(found, Listed), "that is what LIST answers"
+        self.missing = found.missing
+        answers = await self._each(r.DESCRIBE, found.devices)
+        self.devices = {address: answer for address, answer in answers.items() if isinstance(answer, Device)}
+
+    async def sample(self, addresses: Sequence[str]) -> dict[str, Sample]:
+        """Of those that answer."""
+        answers = await self._each(r.SAMPLE, addresses)
+        return {address: answer for address, answer in answers.items() if isinstance(answer, Sample)}
+
+    async def events(self) -> list[Event]:
+        """Since the last call: what the driver says, and what became of who did not answer."""
+        if self.devices and not self._is_aside(ALL):
+            try:
+                answers = await self.process.ask(Ask(r.EVENTS))
+            except Silent as error:
+                self._set_aside(error)
+            else:
+                self.unsaid += [event for found in answers if isinstance(found, Happened) for event in _events(found)]
+        said, self.unsaid = self.unsaid[:EVENTS_KEPT], []
+        return said
+
+    async def control(self, address: str, command: Command) -> Answer:
+        """Raises Silent."""
+        try:
+            return (await self.process.ask(Ask(r.CONTROL, (address,), command)))[0]
+        except Silent as error:
+            self._set_aside(error)
+            raise
+
+    def is_aside(self, address: str) -> bool:
+        return self._is_aside(ALL) or self._is_aside(address)
+
+    async def close(self) -> None:
+        await self.process.close()
+
+    async def _each(self, verb: str, addresses: Sequence[str]) -> dict[str, Answer]:
+        """Each round ends with all answered, or with one more set aside."""
+        found: dict[str, Answer] = {}
+        left = [address for address in addresses if not self.is_aside(address)]
+        while left:
+            try:
+                answers: Sequence[Answer] = await self.process.ask(Ask(verb, tuple(left)))
+            except Silent as error:
+                answers = error.answers
+                self._set_aside(error)
+            found.update(zip(left, answers, strict=False))
+            left = [address for address in left if address not in found and not self.is_aside(address)]
+        for address, answer in found.items():
+            self._answered(address, answer)
+        return found
+
+    def _answered(self, address: str, answer: Answer) -> None:
+        if isinstance(answer, Fault) and answer.lost:
+            if address not in self.lost:
+                self.lost[address] = None
+                self._say(address, r.LOST, answer.text)
+            return
+        for each in (ALL, address):
+            if each in self.aside or each in self.lost:
+                self.aside.pop(each, None)
+                self.lost.pop(each, None)
+                self._say(each, r.ANSWERS)
+
+    def _set_aside(self, error: Silent) -> None:
+        _, pause_s = self.aside.get(error.device, (0.0, 0.0))
+        if not pause_s:
+            self._say(error.device, r.WEDGED, str(error))
+        pause_s = min(2 * pause_s or self.aside_s, ASIDE_MAX_S)
+        self.aside[error.device] = (asyncio.get_running_loop().time() + pause_s, pause_s)
+
+    def _is_aside(self, address: str) -> bool:
+        until, _ = self.aside.get(address, (0.0, 0.0))
+        return asyncio.get_running_loop().time() < until
+
+    def _say(self, address: str, kind: str, text: str = "") -> None:
+        self.unsaid.append(Event(time.time_ns(), self.process.vendor, address, kind, text=text))
+
+
+def _events(found: Happened) -> Sequence[Event]:
+    return found.events if isinstance(found.events, tuple) else ()

@@ -1,0 +1,119 @@
+"""A vendor's child as its agent sees it: asked for one thing at a time, each line of its answer within a deadline, killed when one passes.
+
+The next question begins another child, which first says which devices there are. Raised is only `Silent`: who was being asked, and why
+nothing came.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Unavailable
+from services.node_agent.drivers.readings import LIST, Answer, Ask, Listed
+
+LINE_BYTES_MAX: Final = 1 << 20
+DEATH_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+_answer = msgspec.json.Decoder(Answer)
+_encode = msgspec.json.Encoder().encode
+
+
+class Silent(Unavailable):
+    """No answer. `device` is who was asked (empty: the vendor as a whole), `answers` what came before."""
+
+    def __init__(self, vendor: str, device: str, why: str, answers: Sequence[Answer] = ()) -> None:
+        super().__init__(f"the driver of {' '.join(filter(None, (vendor, device)))} {why}")
+        self.device, self.answers = device, answers
+
+
+class VendorProcess:
+    """`answer_s` is for each line; the first of a child, which has to load its library and wake the devices, has `begin_s`."""
+
+    def __init__(self, vendor: str, answer_s: float, begin_s: float, command: Sequence[str] = ()) -> None:
+        self.vendor, self.answer_s, self.begin_s = vendor, answer_s, begin_s
+        self.command = command or (sys.executable, "-P", "-m", "services.node_agent.drivers.child", vendor)
+        self.child: asyncio.subprocess.Process | None = None
+        self.turn = asyncio.Lock()
+        self.opened = False
+        self.listed = Listed()
+
+    async def ask(self, ask: Ask) -> list[Answer]:
+        """Raises Silent, also when the vendor has nothing here; LIST is answered then too, and says why."""
+        answers: list[Answer] = []
+        async with self.turn:
+            try:
+                await self._ask(ask, answers)
+            except (OSError, ValueError, msgspec.DecodeError) as error:
+                device = ask.devices[len(answers)] if ask.devices and self.opened else ""
+                await self.close()
+                raise Silent(self.vendor, device, str(error), answers) from error
+            except asyncio.CancelledError:
+                self._kill()
+                raise
+        return answers
+
+    async def _ask(self, ask: Ask, answers: list[Answer]) -> None:
+        child = self.child
+        if child is None or child.returncode is not None:
+            child = await self._begin()
+        if ask.verb == LIST:
+            answers.append(self.listed)
+            return
+        if self.listed.missing:
+            raise ValueError(f"has nothing here: {self.listed.missing}")
+        _write(child, ask)
+        for _ in range(max(1, len(ask.devices))):
+            answers.append(await self._line(child, self.answer_s))
+
+    async def _begin(self) -> asyncio.subprocess.Process:
+        """What hangs before its first answer is the vendor; afterwards it is the device that was asked."""
+        self.opened, pipe = False, asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec(*self.command, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX, start_new_session=True)
+        self.child = child
+        _write(child, Ask(LIST))
+        answer = await self._line(child, self.begin_s)
+        if not isinstance(answer, Listed):
+            raise ValueError("did not say which devices there are")
+        self.listed, self.opened = answer, not answer.missing
+        return child
+
+    async def _line(self, child: asyncio.subprocess.Process, within_s: float) -> Answer:
+        assert child.stdout is not None
+        try:
+            async with asyncio.timeout(within_s):
+                line = await child.stdout.readline()
+        except TimeoutError as error:
+            raise ValueError(f"did not answer within {within_s:g} s") from error
+        if not line:
+            raise ValueError("has lost its process")
+        answer: Answer = _answer.decode(line)
+        return answer
+
+    async def close(self) -> None:
+        """Killed, and not waited for long: in a driver's call it may never die."""
+        child = self._kill()
+        try:
+            async with asyncio.timeout(DEATH_S):
+                if child is not None:
+                    await child.wait()
+        except TimeoutError:
+            logger.warning("the process %d that asked the driver of %s does not die", child.pid if child else 0, self.vendor)
+
+    def _kill(self) -> asyncio.subprocess.Process | None:
+        child, self.child = self.child, None
+        if child is not None and child.returncode is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        return child
+
+
+def _write(child: asyncio.subprocess.Process, ask: Ask) -> None:
+    assert child.stdin is not None
+    child.stdin.write(_encode(ask) + b"\n")

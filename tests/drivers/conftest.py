@@ -1,0 +1,32 @@
+"""The libraries are built once for all tests of a process."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.drivers.fakes import HERE, NVML, Fakes, build, build_amd
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder where they are."""
+    folder = tmp_path_factory.mktemp("libraries")
+    build(folder, NVML, HERE / "nvml.c")
+    build_amd(folder)
+    return folder
+
+
+@pytest.fixture
+def fakes(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    load_from(libraries, monkeypatch)
+    monkeypatch.setenv("FAKE_DRIVERS", str(tmp_path))
+    fakes = Fakes(tmp_path)
+    for vendor in ("amd", "intel"):
+        fakes.tell(vendor, "count * 0")
+    return fakes
+
+
+def load_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children look here first."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}")

@@ -1,0 +1,175 @@
+"""A device or a whole driver that does not answer is named and set aside; nothing else of the node waits for it."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from libs.common.errors import Unavailable
+from libs.common.model import GpuId
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.local import LocalDriver
+from services.node_agent.drivers.vendor_devices import VendorDevices
+from services.node_agent.drivers.vendor_process import VendorProcess
+from services.node_agent.supervision.processes import process
+from tests.drivers.fakes import Fakes
+
+FIRST, SECOND, THIRD = (GpuId(f"GPU-fake-{index}") for index in range(3))
+ANSWER_S, BEGIN_S, ASIDE_S = 0.5, 20.0, 0.4
+
+
+def waiting_for(answer_s: float, aside_s: float = ASIDE_S, command: tuple[str, ...] = ()) -> LocalDriver:
+    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", answer_s, BEGIN_S, command), aside_s)])
+
+
+@pytest_asyncio.fixture
+async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
+    fakes.tell("nvidia", "count * 3")
+    driver = waiting_for(10.0)
+    await driver.inventory()
+    driver.vendors[0].process.answer_s = ANSWER_S
+    yield driver
+    await driver.close()
+
+
+async def happened(driver: LocalDriver) -> list[tuple[str, str]]:
+    return [(event.kind, event.pci_bus) for event in await driver.events()]
+
+
+async def test_a_device_whose_call_hangs_is_named_and_the_others_go_on(driver: LocalDriver, fakes: Fakes) -> None:
+    child = driver.vendors[0].process.child
+    assert child is not None
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
+    assert list(await driver.sample()) == [FIRST, THIRD]
+    assert await happened(driver) == [(r.WEDGED, "0000:02:00.0")]
+    assert child.returncode == -signal.SIGKILL
+    began = time.monotonic()
+    assert list(await driver.sample()) == [FIRST, THIRD]
+    assert time.monotonic() - began < ANSWER_S
+    assert await happened(driver) == []
+
+
+async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
+    for pause_s in (ASIDE_S, 2 * ASIDE_S):
+        assert list(await driver.sample()) == [FIRST, THIRD]
+        assert driver.vendors[0].aside["0000:02:00.0"][1] == pause_s
+        await asyncio.sleep(pause_s)
+    fakes.tell("nvidia", "count * 3")
+    assert list(await driver.sample()) == [FIRST, SECOND, THIRD]
+    assert await happened(driver) == [(r.WEDGED, "0000:02:00.0"), (r.ANSWERS, "0000:02:00.0")]
+
+
+async def test_a_driver_that_hangs_as_a_whole_is_named_as_such(driver: LocalDriver, fakes: Fakes) -> None:
+    driver.vendors[0].process.begin_s = ANSWER_S
+    fakes.tell("nvidia", "nvmlInitWithFlags * hang", "nvmlDeviceGetPowerUsage * hang")
+    assert await driver.sample() == {}
+    assert await happened(driver) == [(r.WEDGED, "0000:01:00.0"), (r.WEDGED, "")]
+    assert await driver.unclean([FIRST]) == {FIRST: "its driver does not answer"}
+    fakes.tell("nvidia", "count * 3")
+    driver.vendors[0].process.begin_s = BEGIN_S
+    await asyncio.sleep(ASIDE_S)
+    assert list(await driver.sample()) == [FIRST, SECOND, THIRD]
+    assert await happened(driver) == [(r.ANSWERS, ""), (r.ANSWERS, "0000:01:00.0")]
+
+
+async def test_a_driver_that_hangs_when_the_agent_begins_leaves_it_without_these_devices_only(fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceGetName 1 hang")
+    driver = waiting_for(2.0)
+    assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, THIRD]
+    assert await happened(driver) == [(r.WEDGED, "0000:02:00.0")]
+    await driver.close()
+
+
+async def test_a_device_that_is_lost_is_an_event_once_and_never_clean(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "* 1 15")
+    assert list(await driver.sample()) == [FIRST, THIRD]
+    assert list(await driver.sample()) == [FIRST, THIRD]
+    assert await happened(driver) == [(r.LOST, "0000:02:00.0")]
+    assert await driver.unclean([FIRST, SECOND]) == {SECOND: "the device is lost"}
+    fakes.tell("nvidia", "count * 3")
+    assert list(await driver.sample()) == [FIRST, SECOND, THIRD]
+    assert await happened(driver) == [(r.ANSWERS, "0000:02:00.0")]
+
+
+async def test_a_device_that_is_lost_before_the_agent_begins_is_not_of_its_inventory(fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "* 0 15")
+    driver = waiting_for(10.0)
+    assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND, THIRD]
+    await driver.close()
+
+
+async def test_a_command_that_hangs_sets_its_device_aside(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceSetPowerManagementLimit 2 hang")
+    with pytest.raises(Unavailable, match=r"nvidia 0000:03:00.0 did not answer within 0.5 s"):
+        await driver.control(THIRD, r.SetPowerCap(300_000))
+    assert list(await driver.sample()) == [FIRST, SECOND]
+
+
+async def test_waiting_for_events_may_hang_too(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "nvmlEventSetWait_v2 * hang")
+    assert await happened(driver) == [(r.WEDGED, "")]
+    assert await driver.sample() == {}
+
+
+async def test_the_loop_goes_on_while_a_call_hangs(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage * hang")
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0.01)
+
+    heart = asyncio.create_task(beat())
+    await driver.sample()
+    heart.cancel()
+    assert beats > ANSWER_S / 0.01 / 2
+
+
+async def test_a_child_that_dies_is_begun_again(driver: LocalDriver) -> None:
+    child = driver.vendors[0].process.child
+    assert child is not None
+    child.kill()
+    await child.wait()
+    assert list(await driver.sample()) == [FIRST, SECOND, THIRD]
+
+
+async def test_a_child_ends_with_its_agent_even_while_a_call_hangs(fakes: Fakes) -> None:
+    script = (
+        "import asyncio, os, signal\n"
+        "from services.node_agent.drivers.vendor_process import VendorProcess\n"
+        "from services.node_agent.drivers.readings import Ask\n"
+        "async def main():\n"
+        "    process = VendorProcess('nvidia', 60.0, 20.0)\n"
+        "    await process.ask(Ask('list'))\n"
+        "    print(process.child.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "asyncio.run(main())\n"
+    )
+    agent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    assert agent.stdout is not None
+    pid = int(await agent.stdout.readline())
+    agent.kill()
+    await agent.wait()
+    async with asyncio.timeout(10):
+        while is_alive(pid):
+            await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    found = process(pid)
+    return found is not None and found.state != "Z"
+
+
+@pytest.mark.parametrize("said", ["not json", '{"type":"Done"}', ""])
+async def test_what_is_no_answer_is_a_driver_that_does_not_answer(said: str) -> None:
+    driver = waiting_for(10.0, command=(sys.executable, "-c", f"input(); print('{said}')" if said else "input()"))
+    assert list(await driver.inventory()) == []
+    assert list(driver.missing) == ["nvidia"]
+    assert await happened(driver) == [(r.WEDGED, "")]

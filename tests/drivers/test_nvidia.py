@@ -1,0 +1,171 @@
+"""The driver of NVIDIA's devices: the real binding over a library built from C."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from libs.common.errors import Refused
+from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.local import LocalDriver
+from services.node_agent.drivers.readings import Done, Lacking, Link, Process
+from services.node_agent.drivers.vendor_devices import VendorDevices
+from services.node_agent.drivers.vendor_process import VendorProcess
+from tests.drivers.conftest import load_from
+from tests.drivers.fakes import HERE, NVML, Fakes, build
+
+FIRST, SECOND = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
+PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
+XID, XID_EVENT = 79, 8
+
+
+def nvidia_alone() -> LocalDriver:
+    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))])
+
+
+@pytest_asyncio.fixture
+async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
+    driver = nvidia_alone()
+    yield driver
+    await driver.close()
+
+
+async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
+    gpus = await driver.inventory()
+    assert [gpu.uuid for gpu in gpus] == [FIRST, SECOND]
+    memory, capability = 80 << 30, (9, 0)
+    assert gpus[1] == Gpu(SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", mig_profiles=PROFILES)
+
+
+async def test_what_no_fact_holds_is_known_of_a_device_too(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "links 0 18", "switch 0 1", "links 1 4", "mig 1 1")
+    await driver.inventory()
+    first, second = driver.vendors[0].devices.values()
+    assert (first.driver_version, first.mig, first.links) == ("580.65.06", False, (Link("nvlink", "switch", 18),))
+    assert (second.mig, second.links) == (True, (Link("nvlink", "0000:01:00.0", 4),))
+
+
+async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "used_mib 0 2000", "pid 0 4711", "ecc 1 3")
+    await driver.inventory()
+    samples = await driver.sample()
+    one, other = samples[FIRST], samples[SECOND]
+    assert (one.busy_percent, one.memory_busy_percent, one.encoder_percent, one.decoder_percent) == (37, 12, 1, 2)
+    assert (one.memory_total_bytes, one.memory_used_bytes) == (80 << 30, 2000 << 20)
+    assert (one.temperature_c, one.memory_temperature_c, one.power_mw, one.power_cap_mw) == (45, 61, 123_456, 700_000)
+    assert (one.clock_mhz, one.memory_clock_mhz, one.throttled) == (1980, 2619, ("power_cap", "thermal_software"))
+    assert (one.energy_mj, one.remapped_corrected, one.remap_failed, one.pcie_sent_bytes) == (83, 142, 145, 197)
+    assert (one.link_sent_bytes, one.link_errors) == (138 << 10, 38 + 52 + 59)
+    assert one.processes == (Process(4711, 2000 << 20),) and other.processes == ()
+    assert (other.ecc_corrected, other.ecc_uncorrected) == (3, 3)
+    assert one.fan_percent == one.pcie_replays == Lacking("Not Supported")
+    assert one.at_ns <= other.at_ns < one.at_ns + 10**9
+
+
+async def test_an_older_driver_lacks_what_it_has_no_function_for_and_tells_the_rest(
+    libraries: Path, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path / "old", NVML, HERE / "nvml.c", without="nvmlDeviceGetFieldValues")
+    load_from(tmp_path / "old", monkeypatch)
+    driver = nvidia_alone()
+    await driver.inventory()
+    sample = (await driver.sample())[FIRST]
+    assert sample.energy_mj == sample.link_errors == Lacking("Function Not Found")
+    assert sample.power_mw == 123_456
+    await driver.close()
+
+
+async def test_a_struct_of_another_version_is_lacking_or_asked_for_the_old_way(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "nvmlDeviceGetMemoryInfo_v2 0 25", "nvmlDeviceGetTemperatureV * 25", "nvmlDeviceGetUtilizationRates 0 25")
+    await driver.inventory()
+    one, other = (await driver.sample()).values()
+    assert (one.memory_used_bytes, other.memory_used_bytes) == (600 << 20, 0)
+    assert one.temperature_c == 46
+    assert isinstance(one.busy_percent, Lacking) and other.busy_percent == 37
+
+
+async def test_an_xid_is_an_event_of_its_device(driver: LocalDriver, fakes: Fakes) -> None:
+    await driver.inventory()
+    assert await driver.events() == []
+    fakes.happen("nvidia", 1, XID_EVENT, XID)
+    (event,) = await driver.events()
+    assert (event.vendor, event.pci_bus, event.kind, event.number) == ("nvidia", "0000:02:00.0", r.XID, XID)
+    assert await driver.events() == []
+
+
+async def test_power_and_clocks_are_set_and_given_back(driver: LocalDriver) -> None:
+    await driver.inventory()
+    assert await driver.control(FIRST, r.SetPowerCap(300_000)) == Done()
+    assert await driver.control(FIRST, r.LockClocks(1200, 1500)) == Done()
+    one, other = (await driver.sample()).values()
+    assert (one.power_cap_mw, one.clock_mhz) == (300_000, 1500)
+    assert (other.power_cap_mw, other.clock_mhz) == (700_000, 1980)
+    assert await driver.control(FIRST, r.SetPowerCap(0)) == Done()
+    assert await driver.control(FIRST, r.LockClocks(0, 0)) == Done()
+    assert await driver.control(FIRST, r.SetPersistence(True)) == await driver.control(FIRST, r.SetComputeMode("prohibited")) == Done()
+    one = (await driver.sample())[FIRST]
+    assert (one.power_cap_mw, one.clock_mhz) == (700_000, 1980)
+
+
+async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:
+    await driver.inventory()
+    with pytest.raises(Refused, match="GPU-fake-0: Invalid Argument"):
+        await driver.control(FIRST, r.SetPowerCap(5))
+    with pytest.raises(Refused, match="no compute mode"):
+        await driver.control(FIRST, r.SetComputeMode("loud"))
+    with pytest.raises(Refused, match="has no GPU"):
+        await driver.control(GpuId("GPU-none"), r.Reset())
+    fakes.tell("nvidia", "nvmlDeviceSetGpuLockedClocks * 3", "nvmlDeviceSetPersistenceMode * 4")
+    assert await driver.control(FIRST, r.LockClocks(1, 2)) == Lacking("Not Supported")
+    assert await driver.control(FIRST, r.SetPersistence(True)) == Lacking("Insufficient Permissions")
+    assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
+
+
+async def test_mig_instances_are_made_in_their_places_and_removed(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "mig 0 1")
+    await driver.inventory()
+    whole, beside = [await driver.control(FIRST, r.CreateMigInstance("3g.40gb", start)) for start in (4, -1)]
+    assert (whole, beside) == (Done(0, "MIG-fake-1000"), Done(1, "MIG-fake-1001"))
+    with pytest.raises(Refused, match="error that the fake made"):
+        await driver.control(FIRST, r.CreateMigInstance("1g.10gb"))
+    assert await driver.control(FIRST, r.DestroyMigInstance(0)) == Done()
+    assert await driver.control(FIRST, r.CreateMigInstance("1g.10gb", 5)) == Done(0, "MIG-fake-1000")
+    with pytest.raises(Refused, match="no profile 9g"):
+        await driver.control(FIRST, r.CreateMigInstance("9g.90gb"))
+    with pytest.raises(Refused, match="Not Found"):
+        await driver.control(FIRST, r.DestroyMigInstance(7))
+    assert isinstance(await driver.control(SECOND, r.CreateMigInstance("1g.10gb")), Lacking)
+    assert await driver.control(SECOND, r.SetMigMode(True)) == Done()
+    assert await driver.control(SECOND, r.CreateMigInstance("1g.10gb")) == Done(0, "MIG-fake-1010")
+
+
+async def test_a_mig_instance_that_cannot_be_finished_is_taken_back(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "mig 0 1")
+    await driver.inventory()
+    fakes.tell("nvidia", "mig 0 1", "nvmlGpuInstanceCreateComputeInstance 0 23")
+    with pytest.raises(Refused):
+        await driver.control(FIRST, r.CreateMigInstance("7g.80gb"))
+    fakes.tell("nvidia", "mig 0 1")
+    assert await driver.control(FIRST, r.CreateMigInstance("7g.80gb")) == Done(0, "MIG-fake-1000")
+
+
+async def test_a_reset_is_nvidias_own_tool_and_its_refusal_is_told(fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\ntest ! -e {tmp_path}/busy || {{ echo "GPU is in use"; exit 1; }}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    driver = nvidia_alone()
+    await driver.inventory()
+    assert await driver.control(SECOND, r.Reset()) == Done()
+    assert (tmp_path / "asked").read_text() == "--gpu-reset -i 0000:02:00.0\n"
+    (tmp_path / "busy").touch()
+    with pytest.raises(Refused, match="GPU is in use"):
+        await driver.control(SECOND, r.Reset())
+    assert len(await driver.sample()) == 2
+    await driver.close()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert await driver.control(SECOND, r.Reset()) == Lacking("nvidia-smi is not on PATH")
+    await driver.close()

@@ -1,0 +1,76 @@
+"""The agent and its devices: they are asked at a set rate, and nothing of the node waits for one that hangs."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.model import GpuHold, GpuId
+from services.node_agent.drivers.local import LocalDriver
+from services.node_agent.drivers.vendor_devices import VendorDevices
+from services.node_agent.drivers.vendor_process import VendorProcess
+from services.node_agent.sampling import Sampling
+from services.node_agent.service import Agent
+from tests.drivers.fakes import Fakes
+from tests.integration.agent_world import World
+
+FIRST = GpuId("GPU-fake-0")
+XID, XID_EVENT = 79, 8
+WAIT_S = 20.0
+
+
+def local() -> LocalDriver:
+    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 1.0, 20.0))])
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_devices_are_asked_every_so_many_milliseconds(fakes: Fakes, caplog: pytest.LogCaptureFixture) -> None:
+    driver = local()
+    await driver.inventory()
+    sampling = Sampling(driver, 10)
+    seen: set[int] = set()
+    running = asyncio.create_task(sampling.run())
+
+    def many() -> bool:
+        seen.update(sample.at_ns for sample in sampling.latest.values())
+        return len(seen) >= 40
+
+    await until(many)
+    fakes.happen("nvidia", 1, XID_EVENT, XID)
+    await until(lambda: "nvidia 0000:02:00.0: xid NVML event 0x8" in caplog.text)
+    running.cancel()
+    await driver.close()
+
+
+class LocalWorld(World):
+    def make(self, state_dir: Path | None = None) -> Agent:
+        agent = super().make(state_dir)
+        agent.sampling = Sampling(self.driver, 20)
+        return agent
+
+
+async def test_a_node_with_a_wedged_device_lives_and_its_other_device_serves(
+    fakes: Fakes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = LocalWorld(tmp_path / "state")
+    world.driver = local()  # type: ignore[assignment]
+    await world.scheduler.listen()
+    await world.begin()
+    fakes.tell("nvidia", "nvmlDeviceGetPowerUsage 1 hang")
+    await until(lambda: "driver_wedged" in caplog.text)
+    deadline = world.agent.state.lease_deadline_ns
+    order = world.order("good", "true")
+    await world.scheduler.send(replace(order, gpus=(GpuHold(FIRST),)))
+    await world.said(f.JobReleased, "good")
+    assert world.facts(f.GpuFaulted) == []
+    await until(lambda: world.agent.state.lease_deadline_ns > deadline)
+    await world.end()
+    await world.driver.close()
