@@ -91,7 +91,7 @@ int amdsmi_get_processor_handle_from_bdf(uint64_t bdf, void **device) {
         if (bdf_of(i) == bdf) { *device = (void *)(long)(i + 1); return OK; }
     return NOT_FOUND;
 }
-int amdsmi_get_gpu_device_bdf(void *device, uint64_t *bdf) { *bdf = bdf_of(index_of(device)); return OK; }
+int amdsmi_get_gpu_device_bdf(void *device, uint64_t *bdf) { CHECK(index_of(device)); *bdf = bdf_of(index_of(device)); return OK; }
 int amdsmi_get_gpu_asic_info(void *device, asic_info *info) {
     CHECK(index_of(device));
     memset(info, 0, sizeof *info);

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers.fakes import HERE, NVML, Fakes, build, build_amd
+from tests.drivers.fakes import HERE, NVML, ZE_LOADER, Fakes, build, build_amd
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +14,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libraries")
     build(folder, NVML, HERE / "nvml.c")
     build_amd(folder)
+    build(folder, ZE_LOADER, HERE / "zes.c")
     return folder
 
 

@@ -11,6 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 NVML = "libnvidia-ml.so.1"
 AMD_SMI = "libamd_smi.so"
+ZE_LOADER = "libze_loader.so.1"
 
 
 def build(folder: Path, name: str, *sources: Path, without: str = "") -> Path:

@@ -104,6 +104,11 @@ async def test_a_device_that_is_lost_or_hangs_is_named_and_the_other_goes_on(dri
     assert events == [(r.LOST, "0000:c2:00.0"), (r.WEDGED, "0000:c1:00.0"), (r.ANSWERS, "0000:c2:00.0")]
 
 
+async def test_a_device_that_is_lost_before_its_agent_begins_hides_no_other(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("amd", "count * 2", "* 0 31")
+    assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND]
+
+
 async def test_a_library_without_a_function_that_the_binding_looks_up_is_why_there_is_nothing(
     fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

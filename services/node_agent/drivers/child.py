@@ -19,7 +19,7 @@ from services.node_agent.drivers.vendors import Lost, NotThere, Refusal, Vendor,
 from services.node_agent.supervision.processes import PR_SET_PDEATHSIG, prctl
 
 # A vendor's file and the class in it.
-VENDORS: Final = {"nvidia": "Nvidia", "amd": "Amd"}
+VENDORS: Final = {"nvidia": "Nvidia", "amd": "Amd", "intel": "Intel"}
 
 _asks = msgspec.json.Decoder(Ask)
 _encode = msgspec.json.Encoder().encode

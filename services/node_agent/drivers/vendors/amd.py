@@ -58,7 +58,8 @@ class Amd:
         smi = self.smi
         try:
             for handle in smi.amdsmi_get_processor_handles():
-                self.handles[pci_address(smi.amdsmi_get_gpu_device_bdf(handle))] = handle
+                with contextlib.suppress(smi.AmdSmiException):
+                    self.handles[pci_address(smi.amdsmi_get_gpu_device_bdf(handle))] = handle
         except smi.AmdSmiException as error:
             raise NotThere(words(error)) from error
         return list(self.handles)

@@ -81,17 +81,12 @@ class Nvidia:
         self.nvml.nvmlShutdown()
 
     def devices(self) -> Sequence[str]:
-        """A device that is lost has no address any more, and is left out."""
         nvml = self.nvml
         for index in range(nvml.nvmlDeviceGetCount()):
-            try:
+            with suppress(nvml.NVMLError):
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
                 address = pci_address(nvml.nvmlDeviceGetPciInfo(handle).busId)
-            except nvml.NVMLError as error:
-                if judge(error) != GONE:
-                    raise NotThere(f"device {index}: {words(error)}") from error
-                continue
-            self.handles[address], self.indexes[address] = handle, index
+                self.handles[address], self.indexes[address] = handle, index
         return list(self.handles)
 
     def handle(self, device: str) -> Any:  # noqa: ANN401  the binding is not typed
