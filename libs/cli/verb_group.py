@@ -53,6 +53,7 @@ VERBS: Final[dict[str, Verb]] = {
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or say that it is dead."),
     "prune": Verb(CLUSTER, "Remove the output of ended jobs from the nodes."),
     "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
+    "topo": Verb(CLUSTER, "Show how the GPUs and network cards of a node lie to each other."),
     "queue": Verb(CLUSTER, "List queues and set how each is ordered."),
     "top": Verb(CLUSTER, "Watch the cluster live."),
     "log": Verb(HISTORY, "Print the log of facts."),

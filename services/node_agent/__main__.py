@@ -18,6 +18,7 @@ from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
 from libs.common.uploads import Bounds
 from services.node_agent.channels import Channels
+from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
 from services.node_agent.environment import passed_on
@@ -71,7 +72,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver) -> Machi
         labels=settings.labels,
         rack=settings.node_rack,
         spine=settings.node_spine,
-        sockets=SOCKETS if simulated else (),
+        sockets=SOCKETS if simulated else sysfs.sockets(),
     )
 
 

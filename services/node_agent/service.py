@@ -154,6 +154,7 @@ class Agent:
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
         await self.files.listen()
+        await self.bus.subscribe(subjects.ask_node(self.node_id, "topology"), self._on_topology, concurrent=True)
         await self._register(await self._first_incarnation(), adopted)
 
     async def _drain(self) -> None:
@@ -324,6 +325,9 @@ class Agent:
             except msgspec.DecodeError as error:
                 logger.warning("orders that cannot be read are dropped: %s", error)
         return None
+
+    async def _on_topology(self, subject: str, data: bytes) -> bytes | None:
+        return _encode(await self.driver.topology())
 
     async def _heartbeats(self) -> None:
         await self.registered.wait()

@@ -4,18 +4,21 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.model import GpuHold, GpuId
+from libs.common.subjects import ask_node
+from libs.common.topology import Topology
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
 from services.node_agent.sampling import Sampling
 from services.node_agent.service import Agent
 from tests.drivers.fakes import Fakes
-from tests.integration.agent_world import World
+from tests.integration.agent_world import NODE, World, world_at
 
 FIRST = GpuId("GPU-fake-0")
 XID, XID_EVENT = 79, 8
@@ -74,3 +77,10 @@ async def test_a_node_with_a_wedged_device_lives_and_its_other_device_serves(
     await until(lambda: world.agent.state.lease_deadline_ns > deadline)
     await world.end()
     await world.driver.close()
+
+
+async def test_a_node_says_how_its_devices_lie_when_it_is_asked(tmp_path: Path) -> None:
+    async with world_at(tmp_path) as world:
+        answer = await world.bus.request(ask_node(NODE, "topology"), b"", WAIT_S)
+    found = msgspec.msgpack.decode(answer, type=Topology)
+    assert [spot.device for spot in found.spots] == [gpu.uuid for gpu in await world.driver.inventory()]

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from libs.common import snapshot, subjects
 from libs.common.bus import Bus
 from libs.common.cluster import Cluster
+from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.job_files import FileAnswers
 from services.scheduler.explain import explain
 from services.scheduler.explain_model import explain_model
@@ -57,7 +58,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def listen(bus: Bus, cluster: Any) -> None:
-    """What a scheduler answers, of a copy of this state."""
+    """What a scheduler answers, of a copy of this state, and a node."""
 
     async def why(subject: str, data: bytes) -> bytes:
         ask, state = msgspec.msgpack.decode(data, type=WhyAsk), State(snapshot.copy(cluster()))
@@ -67,6 +68,10 @@ async def listen(bus: Bus, cluster: Any) -> None:
         found = what_if(State(snapshot.copy(cluster())), msgspec.msgpack.decode(data, type=WhatIfAsk))
         return msgspec.json.encode(found | {"decision_latency_us": 1.0})
 
+    async def topology(subject: str, data: bytes) -> bytes:
+        return msgspec.msgpack.encode(await SimulatedDriver("n", 2).topology())
+
+    await bus.subscribe(subjects.ask_node("*", "topology"), topology)
     await bus.subscribe(subjects.ask_scheduler("why"), why)
     await bus.subscribe(subjects.ask_scheduler("whatif"), whatif)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.inventory import Inventory
 from libs.common.model import JobSpec
+from libs.common.topology import Topology
 from services.api_gateway.roles import Principal
 from services.api_gateway.secret_intents import SecretShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
@@ -341,6 +342,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("DELETE", "/v1/nodes/{node_id}"): Answer((202,), Leaving),
     ("GET", "/v1/nodes"): _list("nodes", NodeShown),
     ("GET", "/v1/nodes/{node_id}"): Answer(kind=NodeFull),
+    ("GET", "/v1/nodes/{node_id}/topology"): Answer(kind=Topology),
     ("POST", "/v1/nodes/{node_id}/dead"): Answer((202,), NodeShown),
     ("POST", "/v1/prune"): Answer(kind=PruneAnswer),
     ("GET", "/v1/gpus"): _list("gpus", GpuFull),

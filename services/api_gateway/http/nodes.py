@@ -1,13 +1,16 @@
-"""/v1/nodes, /v1/gpus, /v1/inventory and /v1/cluster: what there is and how it is."""
+"""/v1/nodes, /v1/gpus, /v1/inventory and /v1/cluster: what there is, how it is, and how it lies to each other."""
 
 from functools import partial
 
+import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.cluster import GpuView, Node, is_removed
 from libs.common.model import NodeId
 from libs.common.node_life import REMOVED
+from libs.common.subjects import ask_node
+from libs.common.topology import Topology
 from services.api_gateway import intents
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_scheduler
@@ -26,6 +29,8 @@ from services.api_gateway.problems import Problem
 from services.api_gateway.views.nodes import NodeShown, cluster_shown, gpu_seen, gpu_state, node_full, node_seen
 
 router = APIRouter(tags=["nodes"])
+
+_topology = msgspec.msgpack.Decoder(Topology)
 
 
 class NodesQuery(PageQuery, frozen=True):
@@ -71,6 +76,14 @@ def _known(gateway: Gateway, node_id: str) -> Node:
     if node is None:
         raise Problem(404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have")
     return node
+
+
+@router.get("/v1/nodes/{node_id}/topology", openapi_extra=documented(Query))
+async def show_topology(request: Request, node_id: str) -> Response:
+    """How the node's GPUs and network cards lie to each other, as the node itself says now."""
+    gateway, _ = await settled(request, Query)
+    node = _known(gateway, node_id)
+    return answer(_topology.decode(await gateway.bus.request(ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000)))
 
 
 @router.post("/v1/nodes/{node_id}/dead", status_code=202, openapi_extra=documented(Query, intents.DEAD_FIELDS))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from libs.common.model import Gpu, GpuId
+from libs.common.topology import Topology
 from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Sample
 
 
@@ -36,6 +37,10 @@ class Driver(Protocol):
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
         """Raises Refused when the device or its driver does not do it, Unavailable when it does not answer."""
+        ...
+
+    async def topology(self) -> Topology:
+        """How the devices and the node's network cards lie to each other, as it was when they were found."""
         ...
 
     async def close(self) -> None:

@@ -7,12 +7,17 @@ used since this agent began.
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
+from libs.common.topology import Topology
+from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.child import VENDORS
 from services.node_agent.drivers.readings import Command, Device, Done, Event, Fault, Lacking, Sample
+from services.node_agent.drivers.sysfs import Seat
+from services.node_agent.drivers.topology import Part, groups, switch, topology
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
 
@@ -29,18 +34,33 @@ class LocalDriver:
 
     simulated = False
 
-    def __init__(self, answer_s: float = ANSWER_S, vendors: Sequence[VendorDevices] = ()) -> None:
+    def __init__(self, answer_s: float = ANSWER_S, vendors: Sequence[VendorDevices] = (), sys_root: Path = sysfs.SYS) -> None:
+        self.sys_root = sys_root
+        self.parts: list[Part] = []
         self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s)) for vendor in VENDORS]
         self.baseline: dict[str, int] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
         """Of those that answer."""
         await asyncio.gather(*(vendor.discover() for vendor in self.vendors))
-        found = [_gpu(device) for vendor in self.vendors for device in vendor.devices.values()]
-        if not found:
+        if not any(vendor.devices for vendor in self.vendors):
             logger.warning("%s", self.nothing)
         await self.sample()
-        return found
+        self.parts = await asyncio.to_thread(self._parts)
+        seats, links = {part.pci_bus: part.seat for part in self.parts}, groups(self.parts)
+        return [_gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for _, _, device in self._devices()]
+
+    async def topology(self) -> Topology:
+        return topology(self.parts)
+
+    def _parts(self) -> list[Part]:
+        """GPUs in the order of the inventory, then network cards."""
+        root, found = self.sys_root, []
+        for number, (_, _, device) in enumerate(self._devices()):
+            links = () if isinstance(device.links, Lacking) else device.links
+            found.append(Part(f"GPU{number}", "gpu", device.uuid, device.pci_bus, sysfs.seat(device.pci_bus, root), links))
+        cards = sysfs.cards(root)
+        return found + [Part(f"NIC{i}", "nic", card.name, card.pci_bus, sysfs.seat(card.pci_bus, root)) for i, card in enumerate(cards)]
 
     @property
     def nothing(self) -> str:
@@ -112,7 +132,7 @@ def _by_processes(sample: Sample) -> str:
     return ", ".join(f"process {each.pid} uses it" for each in sample.processes)
 
 
-def _gpu(device: Device) -> Gpu:
+def _gpu(device: Device, seat: Seat, links: str) -> Gpu:
     return Gpu(
         GpuId(device.uuid),
         device.index,
@@ -121,6 +141,8 @@ def _gpu(device: Device) -> Gpu:
         device.memory_bytes,
         device.compute_capability,
         device.pci_bus,
-        device.numa,
-        mig_profiles=device.mig_profiles,
+        seat.numa,
+        switch(seat),
+        links,
+        device.mig_profiles,
     )

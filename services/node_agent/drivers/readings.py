@@ -50,8 +50,8 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """What a device is. `index` is the vendor's own numbering. Sizes and places that are not known are 0 and -1; `mig` is whether it is cut
-    by MIG now, the partitions are the modes that it is in, and those that it may be in.
+    """What a device is. `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut by
+    MIG now, the partitions are the modes that it is in.
     """
 
     pci_bus: str
@@ -62,7 +62,6 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     driver_version: str
     memory_bytes: int = 0
     compute_capability: tuple[int, int] = (0, 0)
-    numa: int = -1
     mig: bool | Lacking = NOT_READ
     mig_profiles: tuple[str, ...] = ()
     compute_partition: str | Lacking = NOT_READ

@@ -11,7 +11,10 @@ from typing import Final, NamedTuple
 
 from libs.common import mig
 from libs.common.model import Gpu, GpuId
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Process, Sample
+from libs.common.topology import Topology
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Sample
+from services.node_agent.drivers.sysfs import Seat
+from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
 from services.node_agent.supervision import processes
 
 VENDOR: Final = "simulated"
@@ -80,6 +83,15 @@ class SimulatedDriver:
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
         return NOT_HERE
+
+    async def topology(self) -> Topology:
+        """As it was made up: each pair on its own switch, each socket's switches on a root complex each."""
+        parts = []
+        for gpu in self.gpus:
+            route = (f"pci-{gpu.switch}", f"port-{gpu.switch}", gpu.switch, f"port-{gpu.index}", gpu.pci_bus)
+            links = [Link("xgmi" if "MI" in gpu.model else NVLINK, FABRIC, 0)] if gpu.links else []
+            parts.append(Part(f"GPU{gpu.index}", "gpu", gpu.uuid, gpu.pci_bus, Seat(route, gpu.numa), links))
+        return topology(parts, simulated=True)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -1,0 +1,51 @@
+"""`muster topo`: how the GPUs and network cards of a node lie to each other."""
+
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from libs.cli.gateway import Json, ask
+from libs.cli.output import formatted, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column
+
+LEGEND: Final = """
+  X     itself
+  NV#   so many NVLinks
+  XGMI  direct links of AMD
+  PIX   at most one PCIe switch
+  PXB   several PCIe switches, no host bridge
+  PHB   a PCIe host bridge
+  NODE  host bridges of one NUMA node
+  SYS   from one NUMA node to another
+  ?     the machine does not say"""
+
+
+@click.command(short_help="Show how the GPUs and network cards of a node lie to each other.")
+@click.argument("node", metavar="NODE")
+@formatted
+def command(node: str, form: str) -> None:
+    """Show how the GPUs and network cards of a node lie to each other.
+
+    As `nvidia-smi topo -m` draws it. The node itself is asked.
+
+    \b
+    muster topo node-3
+    muster topo node-3 -o json | jq '.spots[] | {name, nearest}'
+    """
+    found = ask(read_profile(), "GET", f"/v1/nodes/{quote(node, safe='')}/topology")
+    if print_value(found, form):
+        return
+    spots = found["spots"]
+    columns = [Column(""), *(Column(str(spot["name"])) for spot in spots), Column("CPU AFFINITY"), Column("NUMA"), Column("DEVICE")]
+    print_table(columns, [_row(spot, path) for spot, path in zip(spots, found["paths"], strict=True)], wide=True)
+    print(LEGEND)
+    if found["simulated"]:
+        print("\nThe devices are simulated, and so is how they lie to each other.")
+
+
+def _row(spot: Json, path: list[str]) -> list[str]:
+    numa = str(spot["numa"]) if spot["numa"] >= 0 else "?"
+    near = f" (nearest: {', '.join(spot['nearest'])})" if spot["nearest"] else ""
+    return [str(spot["name"]), *path, str(spot["cpus"] or "?"), numa, f"{spot['device']} {spot['pci_bus']}{near}"]

@@ -1,0 +1,71 @@
+"""What the kernel says of where a PCI device is. `root` is /sys, or a tree that a test made of another machine's.
+
+A machine that does not say (one NUMA node, a virtual one) answers -1 and nothing: unknown, never node 0.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SYS: Final = Path("/sys")
+
+
+class Seat(NamedTuple):
+    """`route` are the bridges from the root complex down, and the device itself last; empty when the kernel does not know the device."""
+
+    route: tuple[str, ...] = ()
+    numa: int = -1
+    cpus: str = ""
+
+
+class Card(NamedTuple):
+    """A network card: its name, and its PCI address."""
+
+    name: str
+    pci_bus: str
+
+
+def seat(pci_bus: str, root: Path = SYS) -> Seat:
+    path = root / "bus/pci/devices" / pci_bus
+    if not path.exists():
+        return Seat()
+    parts = path.resolve().parts
+    begins = next((i for i, part in enumerate(parts) if part.startswith("pci")), len(parts))
+    numa = _read(path / "numa_node")
+    return Seat(parts[begins:], int(numa) if numa.lstrip("-").isdigit() else -1, _read(path / "local_cpulist"))
+
+
+def cards(root: Path = SYS) -> list[Card]:
+    """Those that speak verbs first, then what else is a network card; each PCI device once, and no virtual function."""
+    found: dict[str, Card] = {}
+    for kind in ("infiniband", "net"):
+        for card in _cards(root / "class" / kind, root):
+            found.setdefault(card.pci_bus, card)
+    return list(found.values())
+
+
+def _cards(folder: Path, root: Path) -> Iterator[Card]:
+    for path in sorted(folder.iterdir(), key=lambda path: (len(path.name), path.name)) if folder.is_dir() else ():
+        device = (path / "device").resolve()
+        if (root / "bus/pci/devices" / device.name).exists() and not (device / "physfn").exists():
+            yield Card(path.name, device.name)
+
+
+def sockets(root: Path = SYS) -> tuple[int, ...]:
+    """On which socket each NUMA node is; nothing when the machine does not say of all of them."""
+    found = []
+    for number in range(len(list((root / "devices/system/node").glob("node[0-9]*")))):
+        cpus = _read(root / f"devices/system/node/node{number}/cpulist")
+        first = cpus.replace(",", "-").partition("-")[0]
+        package = _read(root / f"devices/system/cpu/cpu{first}/topology/physical_package_id") if first else ""
+        if not package.isdigit():
+            return ()
+        found.append(int(package))
+    return tuple(found)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
