@@ -119,7 +119,7 @@ async def show_inventory(request: Request) -> Response:
     """Every node's devices and how much of each is free, as the scheduler has it: 10,000 of them in one answer."""
     gateway, query = await settled(request, InventoryQuery)
     after = _known(gateway, query.after).node_id if query.after else ""
-    return await ask_scheduler(gateway, "inventory", after.encode(), gateway.settings.ask_ms)
+    return await ask_scheduler(gateway, "inventory", after.encode())
 
 
 @router.get("/v1/cluster", openapi_extra=documented(Query))
