@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from libs.cli import order_flags, placement_flags
+from libs.cli import order_flags, placement_flags, preemption_flags
 from libs.cli.durations import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,6 +56,7 @@ _WISHES = (
         help="What it counts on of its queue; what contradicts that is refused.",
     ),
     *placement_flags.FLAGS,
+    *preemption_flags.FLAGS,
 )
 # How a command runs, and when.
 _FLAGS = (

@@ -31,9 +31,12 @@ class DevicesReserved(Fact, frozen=True, tag="devices.reserved"):
 
 
 class JobCheckpointed(Fact, frozen=True, tag="job.checkpointed"):
-    """The job says that it has saved its work; `asked`: after it was told to stop."""
+    """The job says that it has saved its work, at `at_ns` of its node's wall clock (0: when this was recorded); `asked`: after it was told
+    to stop.
+    """
 
     job_id: JobId
     attempt: int
     node_id: NodeId
     asked: bool = False
+    at_ns: int = 0

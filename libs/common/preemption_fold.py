@@ -37,8 +37,9 @@ def checkpointed(cluster: Cluster, fact: f.JobCheckpointed, stamp: Stamp) -> Cha
     job = cluster.jobs.get(fact.job_id)
     if job is None:
         return NOTHING
-    kept = job.preemption
-    kept.checkpoints, kept.checkpointed_ns = kept.checkpoints + 1, max(kept.checkpointed_ns, stamp.at_ns)
+    kept, at_ns = job.preemption, fact.at_ns or stamp.at_ns
+    if at_ns > kept.checkpointed_ns:  # an agent that begins again says it again
+        kept.checkpoints, kept.checkpointed_ns = kept.checkpoints + 1, at_ns
     if fact.asked:
         kept.saved = max(kept.saved, fact.attempt)
     return Change((fact.job_id,))

@@ -17,7 +17,7 @@ from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.model import JobId, JobSpec
 from libs.common.new_nodes import NewNodes
-from services.api_gateway import order_intents, placement_fields, plain_secrets, policy_fields
+from services.api_gateway import order_intents, placement_fields, plain_secrets, policy_fields, preemption_fields
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -45,6 +45,7 @@ SUBMIT_FIELDS: Final = (
     "max_execution_time",
     *placement_fields.ALIASES,
     *order_intents.ALIASES,
+    *preemption_fields.DURATIONS,
 )
 WHAT_IF_FIELDS: Final = (*SUBMIT_FIELDS, "add_nodes")
 NEW_NODES_MAX: Final = 100
@@ -63,6 +64,7 @@ RANGES: Final = (
     ("output_limit_bytes", OUTPUT_BYTES_MIN, OUTPUT_BYTES_MAX),
     *placement_fields.RANGES,
     *order_intents.RANGES,
+    *preemption_fields.RANGES,
 )
 
 
@@ -84,6 +86,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     take_alias(values, "fraction", "gpu_share", hundredths)
     placement_fields.take_aliases(values)
     order_intents.take_aliases(values)
+    preemption_fields.take_aliases(values, _signal)
     policy_fields.take_policy(values)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
     _check(spec)
@@ -164,6 +167,7 @@ def _check(spec: JobSpec) -> None:
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
     placement_fields.check_placement(spec)
+    preemption_fields.check(spec)
     check_command(spec.command)
     check_environment(spec.env)
     check_labels(spec.labels)

@@ -127,6 +127,15 @@ def _health_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
     return [f.ReplicaUnready(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, reason=health.wrong)]
 
 
+def _checkpoint_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
+    at_ns, ref = attempt.checkpointed_ns, attempt.ref
+    if at_ns <= attempt.checkpoint_said_ns or attempt.queued < s.STARTED_LEVEL:
+        return []
+    attempt.checkpoint_said_ns = at_ns
+    asked = attempt.told is not None
+    return [f.JobCheckpointed(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, asked=asked, at_ns=at_ns)]
+
+
 def _end_reason(attempt: Attempt, reason: str) -> str:
     """A stop of the agent's own says more than that it was stopped."""
     own = attempt.stop is not None and attempt.ordered is None and attempt.stop.reason in BY_THE_AGENT
@@ -170,7 +179,7 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
     if attempt.executed and attempt.queued < s.STARTED_LEVEL:
         attempt.queued = s.STARTED_LEVEL
         said.append(f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=attempt.pid))
-    said += _health_facts(attempt, node_id)
+    said += _health_facts(attempt, node_id) + _checkpoint_facts(attempt, node_id)
     over = attempt.phase == s.EXITED and _released(state, attempt, now_ns)
     ended = over or (attempt.phase == s.EXITED and now_ns >= attempt.exited_ns + FINISHED_ALONE_NS)
     if ended and attempt.queued < s.FINISHED_LEVEL:

@@ -31,6 +31,9 @@ from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, On
 from services.node_agent.uploads import FILES, Unpacking
 
 LEASE: Final = "lease"
+# A job touches it when its work is saved.
+CHECKPOINT: Final = "checkpoint"
+CHECKPOINT_VARIABLE: Final = "MUSTER_CHECKPOINT_FILE"
 # Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is overruled so long before it.
 OVERRULE_NS: Final = 250_000_000
 KEEP_ALL: Final = Keep()
@@ -84,7 +87,7 @@ class JobDirectories:
             job_id=launch.ref.job_id,
             attempt=launch.ref.attempt,
             argv=list(launch.argv),
-            env=launch.env,
+            env={**launch.env, CHECKPOINT_VARIABLE: f"{self._dir(launch.ref)}/{CHECKPOINT}"},
             workdir=launch.workdir,
             lease_path=self.lease_path,
             rank=launch.rank,
@@ -109,6 +112,12 @@ class JobDirectories:
     async def kill(self, ref: AttemptRef) -> None:
         with contextlib.suppress(Refused):
             await self.supervisors.kill(_key(ref))
+
+    def checkpointed_ns(self, ref: AttemptRef) -> int:
+        try:
+            return os.stat(f"{self._dir(ref)}/{CHECKPOINT}").st_mtime_ns
+        except OSError:
+            return 0
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         record = records.read_exit(self._dir(ref))

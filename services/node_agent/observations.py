@@ -94,6 +94,13 @@ class ReleaseChecked(msgspec.Struct, frozen=True):
     unclean: dict[GpuId, str] = {}
 
 
+class Checkpointed(msgspec.Struct, frozen=True):
+    """A job says that its work is saved, at `at_ns` of this machine's wall clock."""
+
+    key: str
+    at_ns: int
+
+
 class Probed(msgspec.Struct, frozen=True):
     """A replica was asked; `wrong` is empty when it answered as it should."""
 
@@ -118,6 +125,7 @@ Observation = (
     | ProcessExited
     | ReleaseChecked
     | Probed
+    | Checkpointed
     | FactsStored
 )
 

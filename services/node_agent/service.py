@@ -25,6 +25,7 @@ from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
 from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.writer import Writer, was_stored
 from services.node_agent import actions as a
+from services.node_agent import checkpoints
 from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
@@ -141,7 +142,8 @@ class Agent:
         async with asyncio.TaskGroup() as tasks:
             self.tasks = tasks
             await before(stop, self._open(adopted))
-            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run()]
+            looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
+            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking]
             if self.sampling is not None:
                 lives.append(self.sampling.run())
             running = [tasks.create_task(one) for one in lives]

@@ -76,6 +76,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     unclean: dict[GpuId, str] = {}
     refusal: str = ""
     health: serving.Health | None = None
+    checkpointed_ns: int = 0
+    checkpoint_said_ns: int = 0
     queued: int = 0
     stored: int = 0
 
@@ -159,7 +161,9 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             _desired_came(state, desired)
         case o.FactsStored(seq, marks):
             _facts_stored(state, seq, marks)
-        case o.JobLaunched() | o.LaunchFailed() | o.ProcessStarted() | o.ProcessExited() | o.ReleaseChecked() | o.Probed():
+        case (
+            o.JobLaunched() | o.LaunchFailed() | o.ProcessStarted() | o.ProcessExited() | o.ReleaseChecked() | o.Probed() | o.Checkpointed()
+        ):
             attempt = state.attempts.get(seen.key)
             if attempt is not None:
                 state.touched[seen.key] = None
@@ -291,7 +295,7 @@ def _desired_came(state: State, desired: Desired) -> None:
             _stop(state, key, attempt, Stop("not_wanted", SIGTERM, UNWANTED_GRACE_MS))
 
 
-AttemptSaw = o.JobLaunched | o.LaunchFailed | o.ProcessStarted | o.ProcessExited | o.ReleaseChecked | o.Probed
+AttemptSaw = o.JobLaunched | o.LaunchFailed | o.ProcessStarted | o.ProcessExited | o.ReleaseChecked | o.Probed | o.Checkpointed
 
 
 def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
@@ -314,6 +318,8 @@ def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
         case o.Probed():
             if attempt.health is not None:
                 serving.answered(attempt.health, seen.wrong, now_ns)
+        case o.Checkpointed():
+            attempt.checkpointed_ns = max(attempt.checkpointed_ns, seen.at_ns)
         case _:
             assert_never(seen)
 

@@ -90,6 +90,10 @@ class JobSupervisors(Protocol):
         """Everything of the attempt, now. Harmless for what has ended."""
         ...
 
+    def checkpointed_ns(self, ref: AttemptRef) -> int:
+        """When the attempt last said that its work is saved, by this machine's wall clock; 0 for never."""
+        ...
+
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         """What of an ended attempt's processes is still alive, in words."""
         ...

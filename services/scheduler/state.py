@@ -147,7 +147,7 @@ class State:
         self.epoch, self.now_ns = epoch, now_ns
         for job_id in self.noted:
             self._watch_start(self.cluster.jobs[job_id])
-        self.preemptible.begin(self.cluster.jobs, now_ns)
+        self.preemptible.begin(self.cluster.jobs)
 
     def unstarted(self, now_ns: int) -> Job | None:
         """A job whose start limit has passed. Entries of attempts that began or ended are dropped on the way."""
@@ -193,7 +193,7 @@ class State:
     def ring(self, now_ns: int) -> None:
         """Look again at preempted and preemptible jobs whose time has come."""
         self.now_ns = now_ns
-        for job_id in self.preemptible.ring(now_ns):
+        for job_id in self.preemptible.ring(self.cluster.jobs, now_ns):
             self.capacity.touch(self.cluster.jobs[job_id].members)
 
     def offers(self, wish: Wish, circle: str, priority: int) -> Offers:
@@ -298,7 +298,7 @@ class State:
             if due_ns(job) >= max(1, self.wall_ns):
                 heappush(self.turns, (due_ns(job), job_id))
             if job.spec.preemptible:
-                self.preemptible.note(job, self.now_ns)
+                self.preemptible.note(job)
                 self.capacity.touch(job.members)
             if job.spec.serve is not None and job.spec.serve.model in self.cluster.models:
                 self.restless[job.spec.serve.model] = None

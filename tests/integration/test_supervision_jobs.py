@@ -80,6 +80,17 @@ async def test_a_second_stop_can_only_shorten_the_grace(world: World) -> None:
     assert record["signal"] == signal.SIGKILL and record["duration_ns"] < 10e9
 
 
+async def test_a_stop_with_another_signal_sends_that_too(world: World) -> None:
+    key = await world.shell("two", "trap 'echo one' USR1; trap 'echo two; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
+    await world.printed(key, b"ready")
+    await world.supervisors.stop(key, signal.SIGUSR1, 60.0)
+    await world.printed(key, b"one")
+    await world.supervisors.stop(key, signal.SIGUSR1, 60.0)
+    await world.supervisors.stop(key, signal.SIGTERM, 20.0)
+    record = await world.told(key, "exited")
+    assert record["exit_code"] == 3 and world.output(key).split() == [b"ready", b"one", b"two"]
+
+
 async def test_kill_ends_everything_at_once(world: World) -> None:
     key = await world.shell("job", f"({PATIENT}) & {PATIENT}")
     await world.printed(key, b"ready")

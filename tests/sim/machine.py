@@ -27,6 +27,8 @@ KILL_BEFORE_S: Final = 0.5
 DIES_IN_S: Final = 0.02
 PROBE_S: Final = 0.002
 SLEEP_MAX_S: Final = 1.0
+# Signal 10: the one at which a simulated job saves its work.
+SAVE: Final = 10
 GPU_MEMORY: Final = 80 << 30
 CARD: Final = "H100 80GB"
 # What a machine has of CPUs for each device, and which socket each pair of devices is at.
@@ -35,22 +37,28 @@ SOCKETS: Final = (0, 1)
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """What a simulated command does; it travels as the job's command. A server answers on its port after `ready_ms`."""
+    """What a simulated command does; it travels as the job's command. A server answers on its port after `ready_ms`; one that `saves_ms`
+    takes so long to save its work when it is told by SAVE, and goes on.
+    """
 
     duration_ms: int
     exit_code: int = 0
     ignores_term: bool = False
     ready_ms: int = -1
     port: str = "{port}"
+    saves_ms: int = 0
 
     def command(self) -> tuple[str, ...]:
         words = ("simulated", str(self.duration_ms), str(self.exit_code), "stubborn" if self.ignores_term else "polite")
+        if self.saves_ms:
+            return (*words, "saves", str(self.saves_ms))
         return words if self.ready_ms < 0 else (*words, str(self.ready_ms), self.port)
 
     @classmethod
     def parse(cls, argv: Sequence[str]) -> "Behaviour":
-        serves = (int(argv[4]), argv[5]) if len(argv) > 4 else (-1, "")
-        return cls(int(argv[1]), int(argv[2]), argv[3] == "stubborn", *serves)
+        saves = len(argv) > 4 and argv[4] == "saves"
+        serves = (int(argv[4]), argv[5]) if len(argv) > 4 and not saves else (-1, "")
+        return cls(int(argv[1]), int(argv[2]), argv[3] == "stubborn", *serves, int(argv[5]) if saves else 0)
 
 
 class JobFiles(msgspec.Struct):
@@ -67,6 +75,7 @@ class JobFiles(msgspec.Struct):
     began_ns: int = 0
     forgotten: bool = False
     claimed: bool = False
+    checkpointed_ns: int = 0
     exit: Exit | None = None
 
 
@@ -110,15 +119,21 @@ class Supervised:
             self._watch_lease()
 
     def stop(self, signal: int, grace_s: float, reason: str = "stopped") -> None:
-        """The first stop sends the signal; a later one can only bring the kill forward."""
-        if self.reason == "exited":
-            self.reason, self.signal = reason, signal
-            if signal != 9 and not self.behaviour.ignores_term:
+        """A stop sends its signal, unless that was the last one sent; a later one can only bring the kill forward."""
+        self.reason = reason if self.reason == "exited" else self.reason
+        if signal != self.signal:
+            self.signal = signal
+            if signal == SAVE and self.behaviour.saves_ms:
+                self._later(self.behaviour.saves_ms / 1e3, self._save)
+            elif signal != 9 and not self.behaviour.ignores_term:
                 self._later(DIES_IN_S, self._exit)
         wait_s = 0.0 if signal == 9 else grace_s
         if self.machine.loop.now + wait_s < self.kill_at_s:
             self.kill_at_s = self.machine.loop.now + wait_s
             self._later(wait_s + DIES_IN_S, self._killed)
+
+    def _save(self) -> None:
+        self.disk.jobs[self.ref].checkpointed_ns = self.machine.clock.wall_ns()
 
     def vanish(self) -> None:
         """The machine died under it."""

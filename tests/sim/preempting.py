@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.model import JobSpec
+from tests.sim.machine import SAVE, Behaviour
 from tests.sim.orders import TimedFacts
 
 PART_OF_SEEDS: Final = 0.6
@@ -28,4 +29,7 @@ def _yielding(dice: random.Random, spec: JobSpec) -> JobSpec:
     if dice.random() >= PART_OF_JOBS:
         return spec
     words: dict[str, Any] = {"preemptible": True, "requeue": True, "min_run_s": dice.choice((0, 0, 2, 5))}
+    if dice.random() < 0.6:
+        saves = replace(Behaviour.parse(spec.command), saves_ms=dice.choice((1, 300, 2_500, 9_000)))
+        words |= {"command": saves.command(), "checkpoint_signal": SAVE, "checkpoint_grace_s": dice.choice((1, 4))}
     return replace(spec, priority=min(spec.priority, dice.choice((10, 40, 90))), **words)

@@ -72,6 +72,10 @@ class SimSupervisors:
     async def kill(self, ref: AttemptRef) -> None:
         await self.stop(ref, 9, 0)
 
+    def checkpointed_ns(self, ref: AttemptRef) -> int:
+        self.process.check()
+        return self.machine.disk.jobs[ref].checkpointed_ns if ref in self.machine.disk.jobs else 0
+
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         await self._touch(DISK_S)
         return ["1 simulated"] if ref in self.machine.supervised else []

@@ -335,3 +335,21 @@ def test_what_runs_on_a_device_is_the_first_process_of_each_job_that_has_not_end
     assert s.running(node.state) == {GPU: [4711]}
     node.exited()
     assert s.running(node.state) == {}
+
+
+def test_a_checkpoint_is_said_once_and_whether_it_was_asked_for() -> None:
+    node = Node().running()
+    said = f.JobCheckpointed(job_id=ref().job_id, attempt=1, node_id=NODE, at_ns=70)
+    assert node.see(o.Checkpointed("j.1", 70)) == [a.Record((said,), (o.Mark("j.1", 1),))]
+    assert node.see(o.Checkpointed("j.1", 70)) == []
+    node.orders(stop())
+    asked = msgspec.structs.replace(said, asked=True, at_ns=80)
+    assert node.see(o.Checkpointed("j.1", 80)) == [a.Record((asked,), (o.Mark("j.1", 1),))]
+
+
+def test_a_checkpoint_of_what_was_not_said_to_have_begun_waits() -> None:
+    node = Node()
+    node.orders(start())
+    assert node.see(o.JobLaunched("j.1"), o.Checkpointed("j.1", 70)) == []
+    begun = node.see(o.ProcessStarted("j.1", 77))
+    assert begun[0].facts[0] == started() and len(begun[0].facts) == 2  # type: ignore[union-attr]

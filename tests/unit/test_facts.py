@@ -66,6 +66,7 @@ LEFT_AT_DEFAULT = (
     "node.lost.reason",
     "job.finished.exit_code",
     "job.finished.run_ms",
+    "job.checkpointed.at_ns",
     "node.registered.peer_address",
     "node.registered.peer_key",
     "node.registered.directory",

@@ -99,7 +99,7 @@ def test_a_gang_ends_whole_and_counts_whole() -> None:
 
 def test_a_job_has_run_for_as_long_as_it_asked_for_before_it_makes_room() -> None:
     state = given(registered("a"), running("low", 0, 1, 2, 3, min_run_s=60), waiting("high", gpus=4, priority=90))
-    assert decisions(state, now_s=59) == []
+    assert decisions(state, now_s=0) == decisions(state, now_s=59) == []
     assert [fact.job_id for fact in decisions(state, now_s=61)] == ["high", "low"]
 
 
@@ -305,4 +305,4 @@ def test_an_attempt_that_is_over_rings_no_more() -> None:
     state = given(registered("a"), running("low", 0, 1, 2, 3, min_run_s=5))
     told(state, finished("low", "a"), released("low", "a"))
     decisions(state)
-    assert list(state.preemptible.ring(9 * SECOND_NS)) == [] and not state.preemptible.jobs
+    assert list(state.preemptible.ring(state.cluster.jobs, 9 * SECOND_NS)) == [] and not state.preemptible.jobs

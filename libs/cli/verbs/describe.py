@@ -64,6 +64,8 @@ def _print_job(job: Json) -> None:
         ("Attempt", f"{job.get('attempt')} ({job.get('retries_used', 0)} of {job.get('retries', 0)} retries used)"),
         ("Time", _times(job)),
         ("Stop asked", _stop(job)),
+        ("Preempted", _preempted(job)),
+        ("Checkpoint", _checkpoints(job)),
         ("Port", job.get("port") or None),
     ):
         if text not in (None, ""):
@@ -94,6 +96,15 @@ def _times(job: Json) -> str:
     if job.get("time_limit_s"):
         parts.append(f"limit {show_duration(job['time_limit_s'])}")
     return ", ".join(parts)
+
+
+def _preempted(job: Json) -> str:
+    times = job.get("preemptions") or 0
+    return f"{times} time{'s' if times > 1 else ''}, last for {job.get('preempted_by')}" if times else ""
+
+
+def _checkpoints(job: Json) -> str:
+    return f"{job['checkpoints']}, the last {age(job.get('checkpointed_at'), utc_now())}" if job.get("checkpoints") else ""
 
 
 def _stop(job: Json) -> str:

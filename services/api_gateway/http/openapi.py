@@ -39,10 +39,11 @@ DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type":
 USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
 DURATIONS: Final = (
     *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
-    *("estimate", "estimate_s", "ageing", "expires", "warn", "by"),
+    *("estimate", "estimate_s", "ageing", "expires", "warn", "by", "checkpoint_grace", "checkpoint_grace_s", "min_run", "min_run_s"),
 )
 # Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
 SIZE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX}, {"type": "string"}]}
+SIGNAL: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]}
 NAMES: Final[Schema] = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
 FIELDS: Final[dict[str, Schema]] = {
     **dict.fromkeys((*DURATIONS, "grace", "expires_in"), DURATION),
@@ -51,7 +52,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "node_id": {"type": "string", "pattern": ID_PATTERN.pattern},
     "name": {"type": "string", "maxLength": 128},
     "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
-    "signal": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": intents.SIGNAL_MAX}, {"type": "string"}]},
+    **dict.fromkeys(("signal", "checkpoint_signal"), SIGNAL),
     "on_control_loss": {"type": "string", "enum": list(intents.CONTROL_LOSS)},
     "add_nodes": {
         "type": "object",

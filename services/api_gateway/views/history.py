@@ -87,6 +87,11 @@ def _placed(fact: f.JobPlaced) -> str:
     return f"attempt {fact.attempt} placed on {where}{more}"
 
 
+def _reserved(fact: f.DevicesReserved) -> str:
+    where = ", ".join(f"{member.node_id} ({len(member.gpus)} GPUs)" for member in fact.members)
+    return f"reserved for attempt {fact.attempt}: {where}" if where else "no devices are reserved for it any more"
+
+
 def _finished(fact: f.JobFinished) -> str:
     how = f"signal {fact.signal}" if fact.signal else f"exit code {fact.exit_code}"
     return f"ended on {fact.node_id}: {how} ({fact.reason})"
@@ -142,6 +147,11 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
+    f.JobPreempted: lambda x: (
+        f"attempt {x.attempt} makes room for {x.by}: signal {x.signal}, at most {x.grace_ms // 1000} s to save and end"
+    ),
+    f.DevicesReserved: _reserved,
+    f.JobCheckpointed: lambda x: f"attempt {x.attempt} has saved its work{', as it was asked to' if x.asked else ''}",
     f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",
     f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason not in ('', x.outcome) else ''}",
     f.ReplicasScaled: _replicas,

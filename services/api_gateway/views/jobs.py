@@ -42,6 +42,7 @@ class ArrayShown(msgspec.Struct):
 class JobShown(msgspec.Struct):
     """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over. `seq` is the sequence of the submission;
     `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
+    `preemptions` says how often it made room, the last time for `preempted_by`; `reserved` are the nodes where devices are kept for it.
 
     `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
     `gpu_uuids` that it asked for: on no other devices does it run; empty: on any. `array` is of an array; `element_of` is its id in its
@@ -92,6 +93,12 @@ class JobShown(msgspec.Struct):
     queue: str
     held: bool
     after: list[str]
+    preemptible: bool
+    preemptions: int
+    preempted_by: str
+    checkpoints: int
+    checkpointed_at: str | None
+    reserved: list[str]
     warnings: list[str] = []
     array: ArrayShown | None = None
     element_of: str = ""
@@ -148,6 +155,12 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         after=[other for _, other in job.order.waits],
         array=_array(cluster, job),
         element_of=job.array,
+        preemptible=spec.preemptible,
+        preemptions=job.preemption.times,
+        preempted_by=job.preemption.by,
+        checkpoints=job.preemption.checkpoints,
+        checkpointed_at=rfc3339(job.preemption.checkpointed_ns),
+        reserved=[member.node_id for member in job.preemption.reserved],
     )
 
 
@@ -166,6 +179,8 @@ def _waits_for(cluster: Cluster, job: Job) -> str:
         return f"{job.order.waits[0][1]} to end" if job.order.waits else f"{job.order.held_by or 'its user'} to release it"
     if job.state == job_life.QUEUED and not job.has_room:
         return job_life.WAITS_FOR[job_life.BEGUN]
+    if job.state == job_life.QUEUED and job.preemption.reserved:
+        return "devices that are reserved for it to be free"
     silent = silent_nodes(cluster, job)
     return "; ".join(filter(None, (waits_for(job), job_life.silence(silent) if silent else "")))
 

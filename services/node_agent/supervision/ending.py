@@ -30,6 +30,7 @@ class Ending:
         self._job_pid = job_pid
         self._deadline = deadline
         self._main_alive = True
+        self._sent = 0
         self._lease_over = False
         self._kill_at_ns: int | None = None
         self._killing_since_ns: int | None = None
@@ -39,10 +40,11 @@ class Ending:
         return self.reason is not None or not self._main_alive
 
     def stop(self, number: int, grace_ns: int, now_ns: int, reason: str = STOPPED) -> None:
-        """The first stop sends the signal; a later one can only bring the kill forward."""
-        if self._main_alive and self.reason is None:
-            self.reason = reason
-            if number != signal.SIGKILL:
+        """A stop sends its signal, unless that was the last one sent; a later one can only bring the kill forward."""
+        if self._main_alive:
+            self.reason = self.reason or reason
+            if number not in (signal.SIGKILL, self._sent):
+                self._sent = number
                 self.signal_all(number)
         self._kill_by(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
 

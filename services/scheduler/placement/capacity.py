@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from libs.common import arrivals, gpu_life, mig
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
-from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, JobId, Member, NodeId
+from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from services.scheduler.placement.circles import circle_on
 from services.scheduler.placement.fill import Fills
 from services.scheduler.placement.gang import Neighbours
@@ -240,28 +240,37 @@ def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
 
 
 def mirror(cluster: Cluster, place: Place) -> None:
-    """Read the ledger of the node. What is reserved is free for nobody: who has it reserved is placed there by that alone."""
+    """Read the ledger of the node."""
     place.whole, place.parts = 0, {}
-    reserved = place.node.reserved
-    closed = {hold.uuid for member in reserved.values() for hold in member.gpus} if reserved else ()
+    closed = reserved_on(place.node)
     for index, view in enumerate(place.views):
-        held = view.held if view.holds else 0
-        if view.gpu.uuid in closed:
-            continue
-        if not held:
-            place.whole |= 1 << index
-        elif held < WHOLE_GPU:
-            place.parts[index] = _part(cluster, view, WHOLE_GPU - held)
+        if view.gpu.uuid not in closed:
+            look_at_device(cluster, place, index, view)
     place.widen()
+    look_at_host(cluster, place)
+
+
+def reserved_on(node: Node) -> Collection[GpuId]:
+    """Free for nobody: who has a device reserved is placed there by that alone."""
+    return {hold.uuid for member in node.reserved.values() for hold in member.gpus} if node.reserved else ()
+
+
+def look_at_device(cluster: Cluster, place: Place, index: int, view: GpuView) -> None:
+    """What is free of it."""
+    held = view.held if view.holds else 0
+    if not held:
+        place.whole |= 1 << index
+    elif held < WHOLE_GPU:
+        place.parts[index] = _part(cluster, view, WHOLE_GPU - held)
+
+
+def look_at_host(cluster: Cluster, place: Place) -> None:
+    """What is free of CPUs and memory."""
     node = place.node
-    promised = [*node.held.values(), *_reserved_of_host(cluster, node)]
-    place.cpus_free = max(0, node.cpus_milli - sum([cpus for cpus, _ in promised])) if node.cpus_milli else UNKNOWN
-    place.memory_free = max(0, node.memory_bytes - sum([memory for _, memory in promised])) if node.memory_bytes else UNKNOWN
-
-
-def _reserved_of_host(cluster: Cluster, node: Node) -> list[tuple[int, int]]:
-    specs = [cluster.jobs[job_id].spec for job_id in node.reserved]
-    return [(spec.cpus_milli, spec.memory_bytes) for spec in specs]
+    held = [*node.held.values()]
+    held += [(spec.cpus_milli, spec.memory_bytes) for spec in (cluster.jobs[job_id].spec for job_id in node.reserved)]
+    place.cpus_free = max(0, node.cpus_milli - sum([cpus for cpus, _ in held])) if node.cpus_milli else UNKNOWN
+    place.memory_free = max(0, node.memory_bytes - sum([memory for _, memory in held])) if node.memory_bytes else UNKNOWN
 
 
 def _part(cluster: Cluster, view: GpuView, free: int) -> Part:

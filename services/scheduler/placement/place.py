@@ -53,7 +53,7 @@ class Place:
         self.rack: Final = node.rack
         self.spine: Final = node.spine
         self.jobs: Final = jobs
-        self.views = views
+        self.views: Final = views
         self.gpus: Final = tuple(view.gpu for view in views)
         self.hardware: Final = hardware
         self.whole = 0

@@ -4,7 +4,8 @@ Pure. A gang ends whole: once it ends for one node, its other nodes cost nothing
 narrows the choice; what it would like is not worth anybody's work.
 """
 
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from libs.common.cluster import Job
@@ -13,7 +14,7 @@ from services.scheduler.placement import gang
 from services.scheduler.placement.choose import Choice
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import Wish
-from services.scheduler.preemption.offers import Offer, Offers, saved_ns, share_of
+from services.scheduler.preemption.offers import Cost, Offer, Offers, saved_ns, share_of
 from services.scheduler.state import State
 
 
@@ -31,9 +32,9 @@ class _Picked(NamedTuple):
 
 
 def room_for(state: State, job: Job, wish: Wish) -> Room | None:
-    """What jobs of lower priority can make, if none of them is needed it is None."""
+    """What jobs of lower priority can make; None where they cannot, or need not."""
     offers = state.offers(wish, circle_of(state.cluster, job.tenant), job.spec.priority)
-    room = _room(state, wish, offers.of)
+    room = _room(state, wish, offers.of, offers.members, lambda: offers.cheapest(state.wall_ns))
     return room if room is not None and room.victims else None
 
 
@@ -42,8 +43,9 @@ def room_again(state: State, job: Job, wish: Wish) -> Room | None:
     offers = Offers(wish, circle_of(state.cluster, job.tenant), lambda other: other is job)
     offers.changed = state.capacity.everywhere
     offers.bring_up(state.capacity, state.cluster)
-    own_first = {index: Offer(offer.level, offer.take, (), 0, int(bool(offer.jobs))) for index, offer in offers.of.items()}
-    return _room(state, wish, own_first)
+    own_first = sorted((not offer.jobs, -offer.level, index) for index, offer in offers.of.items())
+    free = {index: Offer(offer.level, offer.take) for index, offer in offers.of.items()}
+    return _room(state, wish, free, offers.members, lambda: iter(own_first))
 
 
 def lost_ns(job: Job, now_ns: int) -> int:
@@ -51,11 +53,10 @@ def lost_ns(job: Job, now_ns: int) -> int:
     return share_of(job) * max(0, now_ns - saved_ns(job))
 
 
-def _room(state: State, wish: Wish, offers: dict[int, Offer]) -> Room | None:
+def _room(state: State, wish: Wish, offers: dict[int, Offer], members: int, line: Callable[[], Iterator[Cost]]) -> Room | None:
     near = state.capacity.near
-    groups = gang.allowed(sum([1 << index for index in offers]), wish, near) if wish.nodes > 1 else ()
-    sets = [{index: offer for index, offer in offers.items() if group >> index & 1} for group in groups] or [offers]
-    picks = [picked for offered in sets if (picked := _pick(state, offered, wish.nodes)) is not None]
+    groups = gang.allowed(members, wish, near) if wish.nodes > 1 else (members,)
+    picks = [picked for group in groups if (picked := _pick(state, offers, group, wish.nodes, line())) is not None]
     if not picks:
         return None
     best = min(picks, key=lambda picked: (picked.lost, *picked.nodes))
@@ -67,24 +68,26 @@ def _room(state: State, wish: Wish, offers: dict[int, Offer]) -> Room | None:
     return Room(choice, tuple(state.cluster.jobs[job_id] for job_id in best.victims))
 
 
-def _pick(state: State, offers: dict[int, Offer], count: int) -> _Picked | None:
-    """So many nodes, each the one that adds least to what is lost."""
-    now_ns = state.wall_ns
-    line = [(offer.share * now_ns - offer.saved, -offer.level, index) for index, offer in offers.items()]
-    if len(line) < count:
+def _pick(state: State, offers: dict[int, Offer], group: int, count: int, line: Iterator[Cost]) -> _Picked | None:
+    """So many nodes of the group, each the one that adds least to what is lost. `line` has them all, the cheapest first."""
+    if group.bit_count() < count:
         return None
-    heapify(line)
-    picked = _Picked(0, {}, {})
-    while len(picked.nodes) < count:
-        lost, _, index = heappop(line)
-        if index not in picked.nodes:
-            picked.nodes[index] = None
-            picked = picked._replace(lost=picked.lost + lost)
-            ending = [job_id for job_id in offers[index].jobs if job_id not in picked.victims]
-            picked.victims.update(dict.fromkeys(ending))
-            for other in _also_on(state, offers, ending):
-                heappush(line, (_lost_beside(state, offers[other], picked.victims), -offers[other].level, other))
-    return picked
+    lost, nodes, victims = 0, dict[int, None](), dict[JobId, None]()
+    ahead, cheaper = next(line), list[Cost]()
+    while len(nodes) < count:
+        if cheaper and cheaper[0] < ahead:
+            cost, _, index = heappop(cheaper)
+        else:
+            (cost, _, index), ahead = ahead, next(line, ahead)
+        if index in nodes or not group >> index & 1:
+            continue
+        lost += cost
+        nodes[index] = None
+        ending = [job_id for job_id in offers[index].jobs if job_id not in victims]
+        victims.update(dict.fromkeys(ending))
+        for other in _also_on(state, offers, ending):
+            heappush(cheaper, (_lost_beside(state, offers[other], victims), -offers[other].level, other))
+    return _Picked(lost, nodes, victims)
 
 
 def _also_on(state: State, offers: dict[int, Offer], ending: list[JobId]) -> list[int]:

@@ -2,10 +2,12 @@
 
 Pure, and derived as a ranking is (`placement/ranking.py`): only nodes that changed since it was last asked are looked at again. On one
 node jobs are taken that saved their work last; what the others then do not need is left alone. Held against all other choices by
-tests/property/test_preemption.py.
+tests/property/test_making_room.py.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
 from typing import Final, NamedTuple
 
 from libs.common.cluster import Cluster, Job
@@ -16,6 +18,8 @@ from services.scheduler.placement.place import Place, Take, host_serves
 from services.scheduler.placement.ranking import Ranked
 from services.scheduler.placement.wish import Wish
 
+# What is lost, how good the way is (the less, the better), and the node.
+Cost = tuple[int, int, int]
 # Whether a job may end for another one.
 MayEnd = Callable[[Job], bool]
 
@@ -33,14 +37,18 @@ class Offer(NamedTuple):
 
 
 class Offers:
-    """`of` has the nodes that could serve, also those that serve as they are. `changed` are to be looked at again."""
+    """`of` has the nodes that could serve, also those that serve as they are; `members` are the same as bits. `changed` are to be looked at
+    again. Of offers that end as much the order never changes: they stand in one of the `lines`, who saved last first.
+    """
 
     def __init__(self, wish: Wish, circle: str, may_end: MayEnd) -> None:
         self.wish: Final = wish
         self.circle: Final = circle
         self.may_end: Final = may_end
         self.changed = 0
+        self.members = 0
         self.of: dict[int, Offer] = {}
+        self.lines: dict[int, list[Cost]] = {}
 
     def bring_up(self, capacity: Capacity, cluster: Cluster) -> None:
         """Look again at what has changed."""
@@ -49,10 +57,19 @@ class Offers:
         for index in bits(changed):
             place = capacity.places[index]
             found = self._look_at(cluster, place) if place is not None else None
+            before = self.of.pop(index, None)
+            if before is not None:
+                line = self.lines[before.share]
+                del line[bisect_left(line, (-before.saved, -before.level, index))]
+                self.members ^= 1 << index
             if found is not None:
                 self.of[index] = found
-            else:
-                self.of.pop(index, None)
+                insort(self.lines.setdefault(found.share, []), (-found.saved, -found.level, index))
+                self.members |= 1 << index
+
+    def cheapest(self, now_ns: int) -> Iterator[Cost]:
+        """All of them, those that lose least first."""
+        return merge(*[_costs(share * now_ns, line) for share, line in self.lines.items()])
 
     def _look_at(self, cluster: Cluster, place: Place) -> Offer | None:
         if place.index in self.ranking.best and host_serves(place, self.wish):
@@ -82,6 +99,10 @@ class Offers:
             return None
         left = without(cluster, place, {attempt_key(job.job_id, job.attempt) for job in ending})
         return self.ranking.rank_anew(left) if host_serves(left, self.wish) else None
+
+
+def _costs(share_ns: int, line: list[Cost]) -> Iterator[Cost]:
+    return ((share_ns + saved, level, index) for saved, level, index in line)
 
 
 def share_of(job: Job) -> int:

@@ -31,9 +31,11 @@ class Preemptible:
     def __init__(self) -> None:
         self.jobs: dict[JobId, Watched] = {}
         self.overdue: dict[JobId, None] = {}
+        # Those whose time begins to count when this process next looks at its clock.
+        self._begun: dict[JobId, None] = {}
         self._timers: list[tuple[int, JobId, int]] = []
 
-    def note(self, job: Job, now_ns: int) -> None:
+    def note(self, job: Job) -> None:
         """A fact touched a job that may be preempted."""
         watched = self.jobs.get(job.job_id)
         if not is_saving(job):
@@ -43,20 +45,22 @@ class Preemptible:
             return
         if watched is None or watched.attempt != job.attempt:
             watched = self.jobs[job.job_id] = Watched(job.attempt, NEVER if job.spec.min_run_s else 0)
-        if watched.old_at == NEVER and job.state == job_life.RUNNING:
-            watched.old_at = self._ring_at(job, now_ns, job.spec.min_run_s)
-        if is_saving(job) and not watched.save_until:
-            watched.save_until = self._ring_at(job, now_ns, job.spec.checkpoint_grace_s)
+        if (watched.old_at == NEVER and job.state == job_life.RUNNING) or (is_saving(job) and not watched.save_until):
+            self._begun[job.job_id] = None
 
-    def begin(self, jobs: dict[JobId, Job], now_ns: int) -> None:
-        """A term begins now."""
+    def begin(self, jobs: dict[JobId, Job]) -> None:
+        """A term begins: all is counted anew."""
         known, self.jobs = self.jobs, {}
         self._timers.clear()
         for job_id in known:
-            self.note(jobs[job_id], now_ns)
+            self.note(jobs[job_id])
 
-    def ring(self, now_ns: int) -> Iterator[JobId]:
+    def ring(self, jobs: dict[JobId, Job], now_ns: int) -> Iterator[JobId]:
         """Those whose time has come since it was last asked."""
+        for job_id in self._begun:
+            if job_id in self.jobs:
+                self._time(jobs[job_id], self.jobs[job_id], now_ns)
+        self._begun.clear()
         while self._timers and self._timers[0][0] <= now_ns:
             _, job_id, attempt = heappop(self._timers)
             watched = self.jobs.get(job_id)
@@ -71,7 +75,13 @@ class Preemptible:
         runs = job.state in (job_life.PLACED, job_life.RUNNING) and not job.stop_reason and job.cancel is None
         return watched is not None and runs and job.spec.priority < priority and watched.old_at <= now_ns
 
-    def _ring_at(self, job: Job, now_ns: int, seconds: int) -> int:
+    def _time(self, job: Job, watched: Watched, now_ns: int) -> None:
+        if watched.old_at == NEVER and job.state == job_life.RUNNING:
+            watched.old_at = self._ring_after(job, now_ns, job.spec.min_run_s)
+        if is_saving(job) and not watched.save_until:
+            watched.save_until = self._ring_after(job, now_ns, job.spec.checkpoint_grace_s)
+
+    def _ring_after(self, job: Job, now_ns: int, seconds: int) -> int:
         at_ns = now_ns + seconds * 1_000_000_000
         heappush(self._timers, (at_ns, job.job_id, job.attempt))
         return at_ns

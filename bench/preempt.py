@@ -1,0 +1,115 @@
+"""How long a decision takes that preempts: 10,240 GPUs without a free one, held by jobs that may be preempted, of 1 to 8 GPUs, and gangs.
+
+Each decision finds that nothing fits, and who ends for a job of higher priority (of 1, 4 or 8 GPUs, or a gang of 4 x 8), folds what follows
+and encodes it. Then those end, the job is placed where it was given room, and ends; and those who made room are placed again. What a
+decision is: `decision.py`.
+"""
+
+import random
+import time
+from typing import Final
+
+import msgspec
+
+from bench.cluster import QUICK
+from bench.decision import Told, Took, machine, tell, timed
+from libs.common import facts as f
+from libs.common import job_life
+from libs.common.cluster import Job
+from libs.common.model import JobId, JobSpec
+from services.scheduler.decide import decide, place, preempt
+
+DECISIONS: Final = 500 if QUICK else 5_000
+WARM: Final = 100
+NODES: Final = 1_280
+HEADS: Final = ((1, 1), (1, 4), (1, 8), (4, 8))
+SIZES: Final = (1, 1, 1, 1, 2, 2, 4)
+ROUNDS_MAX: Final = 1_000
+LOW: Final = 10
+HIGH: Final = 90
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Full:
+    """Every node is held by jobs of its own or by one of a gang; each began at another time."""
+
+    def __init__(self) -> None:
+        self.dice = random.Random(1)
+        self.told = Told([machine(number) for number in range(NODES)])
+        self.number = 0
+        nodes = [machine(number).node_id for number in range(NODES)]
+        self.dice.shuffle(nodes)
+        for at in range(0, NODES, 2):
+            if self.dice.random() < 0.1:
+                self._begin(2, 8, nodes[at : at + 2])
+                continue
+            for node in nodes[at : at + 2]:
+                left = 8
+                while left:
+                    gpus = min(left, self.dice.choice(SIZES))
+                    self._begin(1, gpus, [node])
+                    left -= gpus
+
+    def _begin(self, count: int, gpus: int, nodes: list[str]) -> None:
+        self._submit(count, gpus, LOW, node_list=tuple(nodes))
+        self._settle()
+
+    def _submit(self, nodes: int, gpus: int, priority: int, **words: object) -> JobId:
+        job_id = JobId(f"j{self.number}")
+        self.number += 1
+        wish = {"nodes": nodes, "gpus": gpus, "priority": priority, "preemptible": priority == LOW, **words}
+        spec = msgspec.convert({"command": ("true",), **wish}, JobSpec)
+        for fact in (f.JobSubmitted(job_id=job_id, spec=spec), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+            self.told.say(fact)
+        return job_id
+
+    def _settle(self) -> None:
+        """The scheduler decides as long as it has to; what it places begins."""
+        state = self.told.state
+        for _ in range(ROUNDS_MAX):
+            facts = decide(state, self.told.seq)
+            if not facts:
+                return
+            state.apply_own(facts, self.told.seq)
+            for fact in facts:
+                if isinstance(fact, f.JobPlaced):
+                    for member in fact.members:
+                        self.told.say(f.JobStarted(job_id=fact.job_id, attempt=fact.attempt, node_id=member.node_id))
+
+    def _end(self, job: Job) -> None:
+        for node in list(job.members):
+            self.told.say(f.JobFinished(job_id=job.job_id, attempt=job.attempt, node_id=node, exit_code=0, reason="stopped"))
+            self.told.say(f.JobReleased(job_id=job.job_id, attempt=job.attempt, node_id=node))
+
+    def step(self) -> Took:
+        state, jobs = self.told.state, self.told.state.cluster.jobs
+        head = self._submit(*self.dice.choice(HEADS), HIGH)
+        state.ring(self.told.seq)
+        state.pass_time(self.told.seq)
+        began, used = time.perf_counter_ns(), time.thread_time_ns()
+        facts = place(state) or preempt(state)
+        state.apply_own(facts, self.told.seq)
+        for fact in facts:
+            _encode(fact)
+        took = Took(time.perf_counter_ns() - began, time.thread_time_ns() - used)
+        ending = [jobs[fact.job_id] for fact in facts if isinstance(fact, f.JobPreempted)]
+        assert ending, "everything is held, and what holds it may be preempted"
+        for job in ending:
+            self._end(job)
+        self._settle()
+        assert jobs[head].state in job_life.ON_NODES
+        self._end(jobs[head])
+        self._settle()
+        return took
+
+
+def main() -> None:
+    full = Full()
+    for _ in range(WARM):
+        full.step()
+    running = len(full.told.state.preemptible.jobs)
+    tell("preempt_", timed(DECISIONS, full.step), gpus=NODES * 8, nodes=NODES, running=running, heads="1, 4, 8, 4 x 8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""What the jobs of this node say of their checkpoints: each has a file, and touches it when its work is saved.
+
+The file's time is looked at now and then, sooner while a job has been told to stop: nobody waits longer for its work to be saved than it
+needs. The core records what is new (`decide.py`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from services.node_agent import state as s
+from services.node_agent.observations import Checkpointed
+from services.node_agent.supervision_protocol import JobSupervisors, OnEvent
+
+LOOK_S: Final = 1.0
+LOOK_SOON_S: Final = 0.1
+
+
+async def watch(state: Callable[[], s.State], jobs: JobSupervisors, tell: OnEvent) -> None:
+    """For ever."""
+    while True:
+        running = [attempt for attempt in state().attempts.values() if attempt.phase == s.LAUNCHED]
+        for attempt in running:
+            at_ns = jobs.checkpointed_ns(attempt.ref)
+            if at_ns > attempt.checkpointed_ns:
+                tell(Checkpointed(s.key_of(attempt.ref), at_ns))
+        await asyncio.sleep(LOOK_SOON_S if any(attempt.told is not None for attempt in running) else LOOK_S)

@@ -1,0 +1,70 @@
+"""A whole cluster: a training job saves its work, makes room for another one, and goes on from where it was."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.cluster import Chaos, running
+from tests.integration.test_files_cluster import shell_of
+
+WAIT_S = 60
+TRAIN = Path(__file__).parents[2] / "examples" / "train.py"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Chaos]:
+    async with running(tmp_path, nodes=1, gpus=2) as found:
+        yield found
+
+
+async def until(cluster: Chaos, name: str, **wanted: object) -> dict[str, Any]:
+    """The job, once it shows this."""
+    job: dict[str, Any] = {}
+    async with asyncio.timeout(WAIT_S):
+        while not job or any(job[field] != value for field, value in wanted.items()):
+            await asyncio.sleep(0.1)
+            (job,) = await cluster.named(name)
+    return job
+
+
+async def test_a_job_saves_its_work_makes_room_and_goes_on(cluster: Chaos, tmp_path: Path) -> None:
+    shell = shell_of(cluster, tmp_path)
+    flags = ("--preemptible", "--checkpoint-signal", "USR1", "--checkpoint-grace", "10m", "-g", "2", "-p", "10")
+    train = (sys.executable, str(TRAIN), "--checkpoint", "work.json", "--steps", "120", "--step-s", "0.05", "--save-every", "30")
+    await shell.run("submit", "-J", "train", *flags, "-C", str(tmp_path), "--", *train)
+    await until(cluster, "train", state="running", checkpoints=1)
+    await shell.run("submit", "-J", "urgent", "-g", "2", "-p", "90", "--", "sleep", "1")
+    await until(cluster, "urgent", state="completed")
+    job = await until(cluster, "train", state="completed")
+    assert (job["attempt"], job["preemptions"], job["retries_used"]) == (2, 1, 0)
+    facts = await cluster.history(job["id"])
+    kinds = [fact["kind"] for fact in facts]
+    (end,) = [fact for fact in facts if fact["kind"] == "job.finished" and fact["attempt"] == 1]
+    assert kinds.index("job.preempted") < kinds.index("job.requeued") and (end["signal"], end["reason"]) == (signal.SIGTERM, "stopped")
+    assert any(fact["asked"] for fact in facts if fact["kind"] == "job.checkpointed")
+    out, _ = await shell.run("logs", "train")
+    assert "goes on from step 0" not in out and "done after 120 steps" in out
+    shown, _ = await shell.run("describe", "train")
+    assert "1 time, last for" in shown and "Checkpoint:" in shown
+
+
+async def test_what_is_being_freed_is_not_stolen_while_the_scheduler_dies(cluster: Chaos, tmp_path: Path) -> None:
+    shell = shell_of(cluster, tmp_path)
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    await shell.run("submit", "-J", "low", "--preemptible", "-g", "2", "-p", "10", "--grace", "8s", "--", "sh", "-c", stubborn)
+    await until(cluster, "low", state="running")
+    await shell.run("submit", "-J", "urgent", "-g", "2", "-p", "90", "--", "sleep", "1")
+    await until(cluster, "urgent", reserved=["node-1"])
+    await shell.run("submit", "-J", "thief", "-g", "1", "-p", "80", "--", "sleep", "1")
+    ticket = cluster.ticket("scheduler")
+    assert ticket is not None
+    os.kill(ticket.pid, signal.SIGKILL)
+    urgent = await until(cluster, "urgent", state="completed")
+    thief = await until(cluster, "thief", state="completed")
+    assert urgent["placed_at"] < thief["placed_at"]
