@@ -54,6 +54,7 @@ PURE: Final = (
     "libs/common/tenant.py",
     "libs/common/topology.py",
     "libs/common/visibility.py",
+    "libs/common/words.py",
     "services/*/decide.py",
     "services/*/state.py",
     "services/api_gateway/openai/purse.py",

@@ -8,6 +8,7 @@ from libs.cli.history import clock
 from libs.cli.output import complain, print_table, print_value
 from libs.cli.profile import Profile
 from libs.cli.table import DIM, GREEN, RED, Column
+from libs.common.words import counted
 
 PAGE: Final = 1_000
 COLUMNS: Final = (
@@ -36,7 +37,7 @@ def show_access(profile: Profile, wanted: Query, limit: int, form: str, headers:
         wide = form == "wide"
         print_table(WIDE_COLUMNS if wide else COLUMNS, [_row(each, wide) for each in rows], headers, wide)
     if dropped:
-        complain(f"{dropped} entries of that time could not be kept: the log was full or did not answer")
+        complain(f"of that time {counted(dropped, 'record')} could not be kept: the log was full or did not answer")
 
 
 def _row(entry: Json, wide: bool) -> list[str]:

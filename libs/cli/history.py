@@ -1,5 +1,6 @@
 """Facts of the log as lines: number, time, kind, what it says."""
 
+import json
 from datetime import datetime
 from typing import Final
 
@@ -22,8 +23,12 @@ SEQ_WIDTH: Final = 6
 KIND_WIDTH: Final = 18
 
 
+# What an agent that was started again says again of its living jobs.
+SAID_AGAIN: Final = ("job.started", "job.finished", "job.released")
+
+
 def read_history(profile: Profile, job_id: str) -> list[Json]:
-    """All facts of a job, page after page."""
+    """All facts of a job, page after page; what an agent said again stands there once."""
     facts: list[Json] = []
     after: object = None
     for _ in range(PAGES_MAX):
@@ -32,7 +37,19 @@ def read_history(profile: Profile, job_id: str) -> list[Json]:
         after = page.get("next")
         if not after:
             break
-    return facts
+    return once(facts)
+
+
+def once(facts: list[Json]) -> list[Json]:
+    """Without what an agent said again."""
+    said: set[str] = set()
+    kept: list[Json] = []
+    for fact in facts:
+        words = json.dumps(fact.get("fact"), sort_keys=True)
+        if fact.get("kind") not in SAID_AGAIN or words not in said:
+            kept.append(fact)
+        said.add(words)
+    return kept
 
 
 def row(fact: Json, wide: bool = False) -> list[str]:

@@ -12,6 +12,7 @@ import click
 
 from libs.cli import order_flags, placement_flags, preemption_flags
 from libs.cli.durations import parse_duration
+from libs.cli.numbers import Number
 
 F = TypeVar("F", bound=Callable[..., Any])
 Asked = dict[str, Any]
@@ -35,7 +36,7 @@ DURATION = Duration()
 _WISHES = (
     click.option("-g", "--gpus", type=int, metavar="N", help="GPUs on each node (default 1)."),
     click.option("-N", "--nodes", type=int, metavar="N", help="Nodes; all of them at once or none (default 1)."),
-    click.option("--fraction", type=float, metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
+    click.option("--fraction", type=Number(), metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
     click.option("-J", "--name", metavar="NAME", help="A name for it; can be used in place of its id."),
     click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),
     click.option("-e", "--env", multiple=True, metavar="K=V", help="An environment variable; K alone passes yours on."),

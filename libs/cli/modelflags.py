@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 import click
 
 from libs.cli.jobflags import DURATION, pairs, secrets
+from libs.cli.numbers import Number
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FLAGS = (
     click.option("-r", "--replicas", type=int, metavar="N", help="How many of it serve at the same time (default 1)."),
     click.option("-g", "--gpus", type=int, metavar="N", help="GPUs of each replica, on one node (default 1)."),
-    click.option("--fraction", type=float, metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
+    click.option("--fraction", type=Number(), metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
     click.option("--health-path", metavar="PATH", help="Where a GET answers 2xx as soon as it can serve (default /health)."),
     click.option("--startup-timeout", "startup_timeout_s", type=DURATION, help="How long it may not be ready (default 10m)."),
     click.option("-e", "--env", multiple=True, metavar="K=V", help="An environment variable; K alone passes yours on."),

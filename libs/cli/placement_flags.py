@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from libs.cli.numbers import Number
 from libs.common.model import LEVEL_WORDS, LEVELS
 
 # Flags that are mappings: their values are K=V.
@@ -19,7 +20,7 @@ _WHAT: Final = {
 }
 
 FLAGS = (
-    click.option("--cpus", type=float, metavar="N", help="CPUs of each node, 0.5 or 16; with --gpus 0 a job without GPUs."),
+    click.option("--cpus", type=Number(), metavar="N", help="CPUs of each node, 0.5 or 16; with --gpus 0 a job without GPUs."),
     click.option("--memory", metavar="SIZE", help="Host memory of each node: 64GiB."),
     click.option("--gpu-memory", metavar="SIZE", help="So much memory of each GPU, in place of --fraction: 10GiB."),
     click.option("--gpu-memory-min", metavar="SIZE", help="Only GPUs with so much memory in all: 40GiB."),

@@ -44,6 +44,13 @@ def profile_path(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "muster" / "profile.json"
 
 
+def kept_of(path: Path) -> Profile | None:
+    """What the file itself says, whatever the environment; None when there is none. Raises Refused when it cannot be used."""
+    stored = _stored(path)
+    texts = {name: _text(stored, name) for name in ("gateway", "key", "user", "state")}
+    return Profile(texts["gateway"], texts["key"], str(path), texts["user"], texts["state"]) if stored else None
+
+
 def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
     """What holds for this process. Raises Refused when the file is there and cannot be used."""
     path = profile_path(environ)

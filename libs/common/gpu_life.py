@@ -51,12 +51,15 @@ SHOWN: Final[dict[tuple[str, str], str]] = {
 
 QUARANTINED: Final = "quarantined"
 DRAINING: Final = "draining"
+MAINTENANCE: Final = "MAINTENANCE"
+ERROR: Final = "ERROR"
+STATES: Final = (*dict.fromkeys(SHOWN.values()), MAINTENANCE, ERROR)
 
 
 def shown(use: str, health: str, reason: str) -> str:
-    """The one word for people: AVAILABLE, ALLOCATED, IN_USE, DEGRADED, RESETTING, OFFLINE, MAINTENANCE or ERROR."""
+    """The one word for people, of STATES."""
     if reason == QUARANTINED:
-        return "ERROR"
+        return ERROR
     if reason == DRAINING:
-        return "MAINTENANCE"
+        return MAINTENANCE
     return SHOWN[use, health]

@@ -12,6 +12,7 @@ HEALTHY: Final = "healthy"
 DEGRADED: Final = "degraded"
 UNREACHABLE: Final = "unreachable"
 REMOVED: Final = "removed"
+STATES: Final = (HEALTHY, DEGRADED, UNREACHABLE, REMOVED)
 
 NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     ("", "node.registered"): HEALTHY,

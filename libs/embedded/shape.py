@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Corrupt, Refused, TooNew
+from libs.common.words import counted
 from libs.embedded import servers
 from libs.embedded.identity import write_private
 from libs.embedded.permissions import Fleet
@@ -74,7 +75,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """Which nodes it begins with, for a person."""
-        simulated = [f"{self.nodes} nodes with {self.gpus} x {self.model} each"] if self.nodes else []
+        simulated = [f"{counted(self.nodes, 'node')} with {self.gpus} x {self.model} each"] if self.nodes else []
         own = ["this machine's own GPUs"] if self.local else []
         return " and ".join([*simulated, *own]) or "no nodes of its own"
 

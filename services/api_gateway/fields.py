@@ -47,6 +47,13 @@ def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     return tuple(field.name for field in msgspec.structs.fields(kind))
 
 
+def check_one_of(name: str, value: str, known: Iterable[str]) -> None:
+    """Raises Refused naming the field and its words."""
+    words = tuple(known)
+    if value not in words:
+        raise Refused(f"{name}: {value[:32]!r} is not known: give one of {', '.join(words)}")
+
+
 def check_range(name: str, value: int, low: int, high: int) -> None:
     """Raises Refused naming the field and its bounds."""
     if not low <= value <= high:

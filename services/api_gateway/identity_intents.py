@@ -15,7 +15,7 @@ from libs.common.errors import Refused
 from libs.common.facts import KeyCreated, KeyRotated, TenantSet
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NODES_MAX, PER_LIFE, PER_MONTH, WHOLE_GPU, TenantId
 from services.api_gateway import intents
-from services.api_gateway.fields import check_range, convert
+from services.api_gateway.fields import check_one_of, check_range, convert
 from services.api_gateway.problems import Problem
 from services.api_gateway.roles import MEMBER, ROLES
 from services.api_gateway.times import duration_s
@@ -75,8 +75,7 @@ def tenant_setting(body: object, name: str, user: str) -> TenantSet:
     wish = convert(intents.fields_of({} if body is None else body, TENANT_FIELDS), TenantWish)
     for field, low, high in RANGES:
         check_range(field, getattr(wish, field), low, high)
-    if wish.gpu_hours_per not in PERIODS:
-        raise Refused(f"gpu_hours_per: {wish.gpu_hours_per[:32]!r} is not known: give {' or '.join(PERIODS)}")
+    check_one_of("gpu_hours_per", wish.gpu_hours_per, PERIODS)
     share = round(wish.max_gpus * WHOLE_GPU) if 0 <= wish.max_gpus <= NODES_MAX * GPUS_PER_NODE_MAX else -1
     if share < 0 or abs(share - wish.max_gpus * WHOLE_GPU) > 1e-6:
         raise Refused(f"max_gpus: {wish.max_gpus} is no number of GPUs: give 0 (no limit) or more, in steps of 0.01")

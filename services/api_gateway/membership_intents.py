@@ -81,11 +81,15 @@ def _is_open(member: Membership, wish: JoinWish, now_ns: int) -> bool:
     return not member.leaving and now_ns < member.expires_ns and member.public_key in ("", wish.public_key)
 
 
-def removal(cluster: Cluster, node_id: str, wait: bool, user: str) -> NodeRemovalRequested:
-    """Raises Problem 404 or 409."""
+def removal(cluster: Cluster, node_id: str, wait: bool, user: str) -> NodeRemovalRequested | NodeInvited:
+    """Who never came is not removed, which would use its name up: its invitation gives way to one that opens nothing. Raises Problem 404
+    or 409.
+    """
     node, member = cluster.nodes.get(NodeId(node_id)), cluster.memberships.get(NodeId(node_id))
     if node is None and member is None:
         raise Problem(404, f"no node {node_id[:64]!r} is known: GET /v1/nodes lists them")
+    if node is None and member is not None and not member.public_key and not member.leaving:
+        return NodeInvited(node_id=member.node_id, secret_hash="", expires_ns=0, user=user_of({"user": user}))
     if member is not None and member.removed:
         raise Problem(409, f"node {node_id} is removed already")
     if (member is None or not member.public_key) and node is not None and node.state != node_life.UNREACHABLE:

@@ -15,6 +15,7 @@ import msgspec
 
 from libs.common.errors import Unavailable
 from libs.common.log import Entry, Log
+from libs.common.words import counted
 from services.audit.alignment import Finding, Walk, Wrong, findings, step
 from services.audit.chain import GENESIS
 from services.audit.reading import FactRow, read
@@ -188,8 +189,8 @@ def render(report: Report) -> str:
     """One line per finding, and a summary line at the end."""
     lines = [f"index {f.index} seq {f.seq}: {f.wrong}: {f.detail}" for f in report.findings]
     if report.more:
-        lines.append(f"and {report.more} more findings")
+        lines.append(f"and {counted(report.more, 'more finding')}")
     total = len(report.findings) + report.more
-    verdict = f"{total} findings" if total else "the chain is whole"
+    verdict = counted(total, "finding") if total else "the chain is whole"
     beside = f", {report.streamed} compared with the stream" if report.streamed else ""
-    return "\n".join([*lines, f"{report.commits} commits checked{beside}: {verdict}; head {report.head_hash}"])
+    return "\n".join([*lines, f"{counted(report.commits, 'commit')} checked{beside}: {verdict}; head {report.head_hash}"])

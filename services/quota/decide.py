@@ -9,6 +9,7 @@ from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, JobAdmitted, JobRejected, UsageCharged
 from libs.common.months import month_of
 from libs.common.ordering import HOUR_NS
+from libs.common.words import counted
 from services.quota.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
@@ -62,4 +63,4 @@ def exhaust(state: State) -> Sequence[AnyFact]:
 
 def _refusal(tenant: Tenant, waiting: int, job: Job) -> str:
     more = f", and this array has {job.waiting} elements" if job.elements is not None else ""
-    return f"tenant {tenant.tenant} may have {tenant.max_waiting} jobs waiting and has {waiting}{more}: wait for some to start"
+    return f"tenant {tenant.tenant} may have {counted(tenant.max_waiting, 'job')} waiting and has {waiting}{more}: wait for some to start"

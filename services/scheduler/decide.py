@@ -29,6 +29,7 @@ from libs.common.facts import (
 from libs.common.job_life import PREEMPTED
 from libs.common.model import Member, NodeId
 from libs.common.ordering import SECOND_NS
+from libs.common.words import counted
 from services.scheduler.arrays import array_ended, next_element
 from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
 from services.scheduler.backfill import LOOKED_PAST_MAX, Promise, beside, may_be_passed, promise_to
@@ -221,7 +222,7 @@ def enqueue(state: State) -> Sequence[AnyFact]:
         return NONE
     queued = JobQueued(job_id=job.job_id)
     if job.spec.reject_if_impossible and not possible(state.capacity, wish_of(job.spec)):
-        reason = f"impossible: {job.spec.nodes} nodes with {job.spec.gpus} GPUs each are not in this cluster"
+        reason = f"impossible: this cluster has not {counted(job.spec.nodes, 'node')} with {counted(job.spec.gpus, 'GPU')} each"
         return (queued, JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.REJECTED, reason=reason))
     return (queued,)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.cli_world import KEY, PATIENCE_S, Break, Problem, Request, World, ended, job, line, output, state
+from tests.integration.cli_world import KEY, PATIENCE_S, Break, Problem, Request, World, ended, job, output, state
 
 JOB = "/v1/jobs/jaaaaaaaaaa"
 
@@ -22,10 +22,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.routes["GET /v1/jobs/train"] = job()
     yield made
     made.close()
-
-
-def fact(seq: int, **changes: object) -> dict[str, object]:
-    return {"seq": seq, "at": "2025-01-01T00:00:00.250Z", "writer": "scheduler", "kind": "job.queued", "summary": "queued", **changes}
 
 
 # ps
@@ -186,17 +182,6 @@ def test_a_dry_run_submits_nothing(world: World) -> None:
 # one job
 
 
-def test_describe_shows_the_job_its_members_and_its_history(world: World) -> None:
-    member = {"node_id": "node-1", "rank": 0, "gpus": [{"uuid": "GPU-1", "share": 100}], "state": "started", "exit_code": None, "signal": 0}
-    world.routes["GET /v1/jobs/train"] = job(members=[member], labels={"team": "nlp"})
-    world.routes["GET " + JOB + "/history"] = {"facts": [fact(3), fact(4, kind="job.placed", summary="placed on node-1")], "next": None}
-    code, out, _ = world.run("describe", "train")
-    assert code == 0
-    for words in ("jaaaaaaaaaa", "python train.py", "team=nlp", "GPU-1", "job.placed", "placed on node-1"):
-        assert words in out
-    assert json.loads(world.run("describe", "train", "-o", "json")[1])["history"][1]["seq"] == 4
-
-
 def test_logs_prints_each_stream_to_its_own(world: World) -> None:
     world.routes["GET " + JOB + "/output"] = lambda request: iter((request.query["stream"].encode() + b"\n",))
     assert world.run("logs", "train") == (0, "stdout\n", "stderr\n")
@@ -259,42 +244,6 @@ def test_why_prints_the_answer_the_blockers_and_the_remedy(world: World) -> None
         "Remedy: wait",
     ]
     assert world.seen[-1].query == {"at": "9"}
-
-
-# history
-
-
-def test_log_shows_the_last_facts_page_after_page(world: World) -> None:
-    pages = {"": {"events": [fact(1), fact(2)], "next": 2, "more": True}, "2": {"events": [fact(3)], "next": 3, "more": False, "seq": 3}}
-    world.routes["GET /v1/events"] = lambda request: pages[request.query.get("after", "")]
-    out = world.run("log", "-n", "2", "--no-headers")[1]
-    assert [each.split()[0] for each in out.splitlines()] == ["2", "3"]
-    assert world.seen[0].query == {"limit": "1000", "last": "2"}
-
-
-def test_log_looks_further_back_when_the_end_of_the_log_holds_only_access_records(world: World) -> None:
-    shown = {"2": [], "16": [fact(31)], "128": [fact(1), fact(31)]}
-    world.routes["GET /v1/events"] = lambda request: {"events": shown[request.query["last"]], "more": False, "seq": 40}
-    out = world.run("log", "-n", "2", "--no-headers")[1]
-    assert [each.split()[0] for each in out.splitlines()] == ["1", "31"]
-    shown["128"] = [fact(31)]
-    assert len(world.run("log", "-n", "2", "--no-headers")[1].splitlines()) == 1
-
-
-def test_log_follows_through_a_dropped_connection(world: World) -> None:
-    asked: list[str | None] = []
-
-    def follow(request: Request) -> object:
-        asked.append(request.query.get("after"))
-        return _broken() if len(asked) == 1 else Problem(400, "enough")
-
-    def _broken() -> Iterator[bytes]:
-        yield line(dict(fact(5))) + b"\n"
-        raise Break
-
-    world.routes["GET /v1/events"] = follow
-    code, out, _ = world.run("log", "-f", "-o", "json")
-    assert (code, json.loads(out)["seq"], asked) == (1, 5, [None, "5"])
 
 
 def test_state_is_now_or_at_a_number(world: World) -> None:

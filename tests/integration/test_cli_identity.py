@@ -61,6 +61,27 @@ async def test_a_key_is_checked_before_it_is_kept_and_only_this_user_can_read_it
     assert json.loads(shell.profile.read_text()) == {"gateway": world.url, "key": KEY, "user": "tests"}
 
 
+@pytest.mark.parametrize("kept", [{"state": "/var/lib/muster"}, {"gateway": "http://elsewhere:1"}])
+async def test_a_login_keeps_what_another_cluster_or_this_machine_s_own_has_there(
+    world: World, tmp_path: Path, kept: dict[str, str]
+) -> None:
+    shell = Shell(tmp_path, world.url)
+    shell.profile.write_text(json.dumps({"gateway": world.url, "key": "theirs", **kept}))
+    _, said = await shell.run("login", world.url, stdin=KEY + "\n", code=2)
+    assert "MUSTER_PROFILE=FILE muster login" in said and "theirs" in shell.profile.read_text()
+    await shell.run("login", world.url, stdin=KEY + "\n", MUSTER_PROFILE=str(tmp_path / "beside.json"))
+    assert "tests of tenant default" in (await shell.run("whoami", MUSTER_PROFILE=str(tmp_path / "beside.json")))[0]
+    await shell.run("login", "--replace", world.url, stdin=KEY + "\n")
+    await shell.run("login", world.url, stdin=KEY + "\n")
+    assert json.loads(shell.profile.read_text())["key"] == KEY
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "x"])
+async def test_what_is_no_number_of_gpus_is_said_to_be_none(shell: Shell, number: str) -> None:
+    _, said = await shell.run("tenant", "set", "physics", "--gpus", number, code=2)
+    assert "--gpus" in said and number in said
+
+
 async def test_a_key_is_made_used_rotated_and_revoked(shell: Shell) -> None:
     await shell.run("tenant", "set", "physics", "--gpus", "8")
     key, said = await shell.run("key", "create", "--user", "ada", "--tenant", "physics", "--expires", "90d")

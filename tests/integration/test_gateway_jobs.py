@@ -147,7 +147,7 @@ async def test_the_history_of_a_job_holds_every_fact_about_it(world: World) -> N
         "job.submitted", "job.admitted", "job.queued", "job.placed", "job.started", "job.finished", "job.released", "job.closed",
     ]  # fmt: skip
     assert all(row["fact"].get("job_id", job_id) == job_id for row in told["facts"])
-    assert told["facts"][3]["summary"] == "attempt 1 placed on n1 (1 GPUs)"
+    assert told["facts"][3]["summary"] == "attempt 1 placed on n1 (1 GPU)"
 
 
 async def test_a_late_fact_is_shown_in_the_history_although_it_changes_nothing(world: World) -> None:

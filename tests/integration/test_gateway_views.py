@@ -54,6 +54,28 @@ async def test_a_device_shows_the_one_word_for_its_use_and_health(world: World) 
     assert [gpu["uuid"] for gpu in (await world.ask("GET", "/v1/gpus?state=error"))["gpus"]] == ["n1-g1"]
 
 
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/v1/gpus?state=BOGUS", "AVAILABLE, ALLOCATED, IN_USE, DEGRADED, RESETTING, OFFLINE, MAINTENANCE, ERROR"),
+        ("/v1/nodes?state=bogus", "healthy, degraded, unreachable, removed"),
+        ("/v1/jobs?state=queued,bogus", "queued, "),
+        ("/v1/jobs/{job}/wait?state=bogus", "queued, "),
+        ("/v1/jobs/{job}/output?stream=bogus", "stdout, stderr"),
+    ],
+)
+async def test_a_word_that_is_none_of_a_choice_is_refused_with_those_that_are(world: World, path: str, known: str) -> None:
+    job = await world.run_to("running")
+    problem = await world.ask("GET", path.format(job=job), 422)
+    assert "bogus' is not known: give one of" in problem["detail"].lower() and known in problem["detail"]
+
+
+@pytest.mark.parametrize(("state", "there"), [("in_use", 1), ("IN_USE", 1), ("offline", 0), ("", 2)])
+async def test_devices_are_listed_by_their_state(world: World, state: str, there: int) -> None:
+    await world.run_to("running")
+    assert len((await world.ask("GET", f"/v1/gpus?state={state}"))["gpus"]) == there
+
+
 async def test_the_cluster_is_counted(world: World) -> None:
     await world.run_to("completed")
     await world.run_to("running")

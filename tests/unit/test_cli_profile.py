@@ -1,6 +1,7 @@
 """Where the gateway is: environment before profile before the default."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,8 @@ def test_how_long_a_gateway_is_looked_for_is_the_user_s_to_say() -> None:
     assert (away_s({}), away_s({"MUSTER_AWAY_S": "5"}), away_s({"MUSTER_AWAY_S": "0"})) == (120.0, 5.0, 0.0)
     with pytest.raises(Refused, match="no whole number of seconds"):
         away_s({"MUSTER_AWAY_S": "2m"})
+
+
+def test_both_names_of_the_command_are_one_program() -> None:
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == dict.fromkeys(("muster", "gpu-platform"), "libs.cli.main:main")

@@ -69,6 +69,16 @@ def test_a_name_is_invited_again_until_it_joined_and_never_after() -> None:
         intents.invitation({"node_id": "far"}, joined(history).cluster, "t" * 32, NOW)
 
 
+def test_an_invitation_that_is_withdrawn_opens_nothing_and_leaves_its_name_free() -> None:
+    history = invited(History())
+    history.say(intents.removal(history.cluster, "far", False, "ada"))
+    with pytest.raises(Problem, match="not known"):
+        intents.joining(wish(), history.cluster, NOW)
+    invited(history)
+    assert intents.joining(wish(), history.cluster, NOW).public_key == KEY
+    assert isinstance(intents.removal(joined(history).cluster, "far", False, "ada"), f.NodeRemovalRequested)
+
+
 def test_no_fact_holds_the_secret() -> None:
     assert SECRET not in str(intents.invitation({"node_id": "far"}, Cluster(), SECRET, NOW))
 

@@ -100,7 +100,7 @@ def test_a_submission_over_the_tenant_s_limit_is_rejected_with_what_to_do() -> N
     world.say(submitted("b"))
     (said,) = world.record()
     assert isinstance(said, f.JobRejected)
-    assert said.reason == "tenant default may have 1 jobs waiting and has 1: wait for some to start"
+    assert said.reason == "tenant default may have 1 job waiting and has 1: wait for some to start"
 
 
 def test_a_tenant_may_have_as_many_waiting_as_its_limit() -> None:

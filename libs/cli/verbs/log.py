@@ -19,7 +19,6 @@ from libs.common.errors import Refused
 PAGE: Final = 1_000
 LAST: Final = 1_000
 FOLLOW_LAST: Final = 10
-FURTHER: Final = 8
 AWAY_TRIES_MAX: Final = 60
 AWAY_PAUSE_S: Final = 2.0
 
@@ -59,7 +58,7 @@ def command(limit: int | None, follow: bool, form: str, no_headers: bool, access
         show_access(profile, {**wanted, "denied": denied or None}, limit or LAST, form, not no_headers)
         return
     if follow:
-        _follow(profile, dict(wanted), limit or FOLLOW_LAST, form)
+        _follow(profile, dict(wanted), limit or (None if wanted["since"] else FOLLOW_LAST), form)
         return
     facts = _read(profile, dict(wanted), limit or LAST)
     if not print_value(facts, form):
@@ -69,33 +68,20 @@ def command(limit: int | None, follow: bool, form: str, no_headers: bool, access
 
 
 def _read(profile: Profile, wanted: Wanted, limit: int) -> list[Json]:
-    """The last `limit` facts that are wanted. Without a filter only the log's end is looked at, further back when the commits there hold
-    little that is shown: every request that was ever made is a commit too.
-    """
-    back = limit
-    while not any(wanted.values()):
-        facts, end = _behind(profile, {"last": back}, limit)
-        if len(facts) == limit or back >= end:
-            return facts
-        back *= FURTHER
-    return _behind(profile, wanted, limit)[0]
-
-
-def _behind(profile: Profile, wanted: Wanted, limit: int) -> tuple[list[Json], int]:
-    """The last `limit` facts from where the query begins to the log's end, and that end."""
+    """The last `limit` facts that are wanted. Without a filter only the log's end is looked at."""
     facts: deque[Json] = deque(maxlen=limit)
-    query: Wanted = {**wanted, "limit": PAGE}
+    query: Wanted = {**wanted, "limit": PAGE, "last": None if any(wanted.values()) else limit}
     while True:
         page = ask(profile, "GET", "/v1/events", query)
         facts.extend(page["events"])
         if not page["more"]:
-            return list(facts), page["seq"]
+            return list(facts)
         query = {**query, "after": page["next"], "last": None}
 
 
-def _follow(profile: Profile, wanted: Wanted, limit: int, form: str) -> None:
+def _follow(profile: Profile, wanted: Wanted, limit: int | None, form: str) -> None:
     """One line for each fact; a broken connection is taken up after the last number seen."""
-    query: Wanted = {**wanted, "follow": 1, "last": None if any(wanted.values()) else limit}
+    query: Wanted = {**wanted, "follow": 1, "last": limit}
     left = AWAY_TRIES_MAX
     while True:
         try:

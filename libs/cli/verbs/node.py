@@ -38,7 +38,7 @@ def remove(node_id: str, drain: bool) -> None:
     """Take a node out of the cluster.
 
     Nothing more is placed there. What runs there is stopped and queued again (with --drain it may end by itself). When nothing is left,
-    the node counts no more, its key is void, and its agent ends.
+    the node counts no more, its key is void, and its agent ends. Of a node that has not joined yet the token is void.
 
     \b
     muster node remove gpu-07 --drain

@@ -11,6 +11,7 @@ from libs.cli.output import complain, listed, print_table, print_value
 from libs.cli.profile import read_profile
 from libs.cli.sizes import parse_size, show_size
 from libs.cli.table import Column
+from libs.common.words import counted
 
 ANSWER_S: Final = 120.0
 COLUMNS: Final = (
@@ -47,7 +48,7 @@ def command(older_than: str | None, keep_bytes: str | None, dry_run: bool, form:
         print_table(COLUMNS, [_row(node) for node in found["nodes"]], not no_headers, form == "wide")
         verb = "would be removed" if dry_run else "removed"
         size = show_size(found["size_bytes"] + found["uploads_bytes"])
-        click.echo(f"{found['jobs']} jobs and {found['uploads']} uploads, {size} {verb}")
+        click.echo(f"{counted(found['jobs'], 'job')} and {counted(found['uploads'], 'upload')}, {size} {verb}")
     if silent:
         complain(f"not everywhere: {', '.join(silent)}")
     return 1 if silent else 0

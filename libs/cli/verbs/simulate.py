@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from libs.cli.durations import parse_duration, show_duration
+from libs.cli.numbers import Number
 from libs.cli.output import listed, print_table, print_value
 from libs.cli.table import Column
 
@@ -48,7 +49,7 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
 @click.option("--preempt", is_flag=True, help="Sort and place everything anew at each event, as published figures do.")
 @click.option("--restart-overhead", metavar="TIME", callback=_duration, help="With --preempt: what going on again costs a job (default 0).")
 @click.option("--until", metavar="TIME", callback=_duration, help="Stop at this time of the trace.")
-@click.option("--speed", type=float, default=1.0, show_default=True, help="2: the same jobs come in half the time.")
+@click.option("--speed", type=Number(), default=1.0, show_default=True, help="2: the same jobs come in half the time.")
 @click.option(
     "--seed", type=int, default=0, metavar="N", help="The trace's jobs in another order at the same times (default: as they are)."
 )

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import click
 
 from libs.cli.gateway import Json, ask, ask_all
+from libs.cli.numbers import Number
 from libs.cli.output import formatted, listed, print_table, print_value
 from libs.cli.profile import read_profile
 from libs.cli.table import Column
@@ -54,7 +55,7 @@ def show_tenant(name: str, form: str) -> None:
 
 @command.command("set")
 @click.argument("name")
-@click.option("--gpus", "max_gpus", type=click.FloatRange(0), metavar="N", help="GPUs in use at one time; 0 is no limit.")
+@click.option("--gpus", "max_gpus", type=Number(0), metavar="N", help="GPUs in use at one time; 0 is no limit.")
 @click.option("--waiting", "max_waiting", type=click.IntRange(0), metavar="N", help="Jobs that may wait; 0 is no limit.")
 @click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where tenants compete (default 100).")
 @click.option("--gpu-hours", type=click.IntRange(0), metavar="N", help="Its budget of GPU hours; 0 is no limit.")

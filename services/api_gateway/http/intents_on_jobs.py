@@ -10,6 +10,7 @@ from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.errors import Refused
 from services.api_gateway import intents
+from services.api_gateway.fields import check_one_of
 from services.api_gateway.http.queries import Query, answer, documented, gateway_of, job_of, job_to_cancel, read, settled, signed_body_of
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended, job_shown
@@ -60,8 +61,8 @@ async def wait(request: Request, ref: str) -> Response:
     longest_s = gateway.settings.wait_max_ms / 1_000
     if not 0.0 <= query.timeout_s <= longest_s:
         raise Refused(f"timeout_s: {query.timeout_s} is out of bounds: give 0 to {longest_s:.0f}")
-    if query.state and query.state not in (*job_life.LIVE, *job_life.ENDED):
-        raise Refused(f"state: {query.state[:32]!r} is not known: give one of {', '.join(job_life.LIVE)}")
+    if query.state:
+        check_one_of("state", query.state, (*job_life.LIVE, *job_life.ENDED))
     job = job_of(request, ref)
     deadline = gateway.clock.boot_ns() + int(query.timeout_s * 1e9)
     while _unchanged(job, query.state):

@@ -16,7 +16,7 @@ from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
 from libs.common.model import JobId, TenantId
 from services.api_gateway import idempotency, intents, order_intents, roles, secret_intents
-from services.api_gateway.fields import check_range
+from services.api_gateway.fields import check_one_of, check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
 from services.api_gateway.http.queries import (
@@ -154,8 +154,7 @@ class _Wanted:
             return known if query.all else job_life.LIVE
         states = tuple(query.state.split(","))
         for state in states:
-            if state not in known:
-                raise Refused(f"state: {state[:32]!r} is not known: give some of {', '.join(known)}")
+            check_one_of("state", state, known)
         return states
 
     def matches(self, job: Job) -> bool:

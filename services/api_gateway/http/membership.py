@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.admission import Invitation
+from libs.common.facts import NodeRemovalRequested
 from libs.common.settings import Settings
 from services.api_gateway import membership_intents as intents
 from services.api_gateway import roles
@@ -47,11 +48,18 @@ async def invite(request: Request) -> Response:
 
 @router.delete("/v1/nodes/{node_id}", status_code=202, openapi_extra=documented(RemoveQuery))
 async def remove(request: Request, node_id: str) -> Response:
-    """Nothing more is placed there; what runs is stopped, or ends by itself with `wait`; then the node counts no more."""
+    """Nothing more is placed there; what runs is stopped, or ends by itself with `wait`; then the node counts no more. A node that has not
+    joined yet never will: its invitation is withdrawn, and its name is free.
+    """
     query, gateway = read(request, RemoveQuery), gateway_of(request)
     user = roles.acting_user(principal_of(request), query.user)
-    await gateway.record(intents.removal(gateway.cluster, node_id, query.wait, user))
-    return answer(Leaving(node_id, "leaving"), 202)
+    fact = intents.removal(gateway.cluster, node_id, query.wait, user)
+    await gateway.record(fact)
+    if isinstance(fact, NodeRemovalRequested):
+        return answer(Leaving(node_id, "leaving"), 202)
+    if gateway.cluster.memberships[fact.node_id].public_key:
+        raise Problem(409, f"node {node_id} joined at this moment: remove it again")
+    return answer(Leaving(node_id, "withdrawn"), 202)
 
 
 @router.get("/join/ca")

@@ -6,12 +6,13 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from libs.common import gpu_life, node_life
 from libs.common.cluster import GpuView, Node, is_removed
 from libs.common.model import NodeId
-from libs.common.node_life import REMOVED
 from libs.common.subjects import ask_node
 from libs.common.topology import Topology
 from services.api_gateway import intents
+from services.api_gateway.fields import check_one_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import (
@@ -52,10 +53,12 @@ class InventoryQuery(Query, frozen=True):
 async def list_nodes(request: Request) -> Response:
     """All nodes, without their devices; removed ones only when `state` asks for them."""
     gateway, query = await settled(request, NodesQuery)
+    if query.state:
+        check_one_of("state", query.state, node_life.STATES)
     cluster, who, pulse = gateway.cluster, principal_of(request), gateway.pulse
 
     def wanted(node: Node) -> bool:
-        return query.state == node.state or (not query.state and node.state != REMOVED)
+        return query.state == node.state or (not query.state and node.state != node_life.REMOVED)
 
     def shown(node: Node) -> NodeShown:
         return node_seen(who, cluster, node, pulse.heard_ns(node.node_id))
@@ -105,6 +108,8 @@ async def list_gpus(request: Request) -> Response:
     """All devices and who holds them."""
     gateway, query = await settled(request, GpusQuery)
     cluster, who, state = gateway.cluster, principal_of(request), query.state.upper()
+    if state:
+        check_one_of("state", state, gpu_life.STATES)
 
     def wanted(view: GpuView) -> bool:
         there = query.node in ("", view.node_id) and not is_removed(cluster, view.node_id)

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from libs.common.cluster import Job
 from libs.common.errors import Refused
 from services.api_gateway.attachment import Attachment
-from services.api_gateway.fields import check_range
+from services.api_gateway.fields import check_one_of, check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, gateway_of, job_of, job_to_change, read, settled
 from services.api_gateway.problems import Problem
@@ -97,8 +97,7 @@ async def _bytes(first: Piece | None, pieces: AsyncGenerator[Piece, None]) -> As
 
 
 def _check(query: OutputQuery) -> None:
-    if query.stream not in STREAMS:
-        raise Refused(f"stream: {query.stream[:32]!r} is not known: give {' or '.join(STREAMS)}")
+    check_one_of("stream", query.stream, STREAMS)
     check_range("offset", query.offset, 0, OFFSET_MAX)
     check_range("tail_bytes", query.tail_bytes, 0, OFFSET_MAX)
 

@@ -13,6 +13,7 @@ from libs.common import facts as f
 from libs.common.change import Change
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import JobId
+from libs.common.words import counted
 from services.api_gateway.times import rfc3339
 
 SEQS_PER_JOB: Final = 1_000
@@ -82,7 +83,7 @@ def summary(fact: AnyFact | Unknown) -> str:
 
 
 def _placed(fact: f.JobPlaced) -> str:
-    where = ", ".join(f"{member.node_id} ({len(member.gpus)} GPUs)" for member in fact.members[:4])
+    where = ", ".join(f"{member.node_id} ({counted(len(member.gpus), 'GPU')})" for member in fact.members[:4])
     more = f" and {len(fact.members) - 4} more" if len(fact.members) > 4 else ""
     return f"attempt {fact.attempt} placed on {where}{more}"
 
@@ -98,7 +99,7 @@ def _finished(fact: f.JobFinished) -> str:
 
 
 def _registered(fact: f.NodeRegistered) -> str:
-    return f"node {fact.node_id} registered with {len(fact.gpus)} GPUs, incarnation {fact.incarnation}"
+    return f"node {fact.node_id} registered with {counted(len(fact.gpus), 'GPU')}, incarnation {fact.incarnation}"
 
 
 def _replicas(fact: f.ReplicasScaled) -> str:
@@ -122,13 +123,13 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.KeyCreated: lambda x: f"key {x.key_id} ({x.role} {x.user} of {x.tenant}) created by {x.by or 'someone'}",
     f.KeyRotated: lambda x: f"key {x.key_id} given another secret by {x.user or 'someone'}",
     f.KeyRevoked: lambda x: f"key {x.key_id} revoked by {x.user or 'someone'}",
-    f.AccessRecorded: lambda x: f"{x.count} requests{f', {x.dropped} before them not kept' if x.dropped else ''}",
+    f.AccessRecorded: lambda x: f"{counted(x.count, 'request')}{f', {x.dropped} before them not kept' if x.dropped else ''}",
     f.SecretSet: lambda x: f"secret {x.name} of {x.tenant}, version {x.version}, set by {x.user or 'someone'}",
     f.SecretRemoved: lambda x: f"secret {x.name} of {x.tenant} removed by {x.user or 'someone'}",
     f.ModelDeployed: lambda x: f"model {x.name} deployed by {x.user or 'someone'}: {x.spec.replicas} x {' '.join(x.spec.command)[:80]}",
-    f.ModelScaled: lambda x: f"model {x.name}: {x.replicas} replicas asked for by {x.user or 'someone'}",
+    f.ModelScaled: lambda x: f"model {x.name}: {counted(x.replicas, 'replica')} asked for by {x.user or 'someone'}",
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {x.user or 'someone'}",
-    f.NodeInvited: lambda x: f"node {x.node_id} invited by {x.user or 'someone'}",
+    f.NodeInvited: lambda x: f"node {x.node_id} {'invited' if x.secret_hash else 'no longer invited'} by {x.user or 'someone'}",
     f.NodeJoined: lambda x: f"node {x.node_id} joined from {x.address or 'somewhere'}",
     f.NodeRemovalRequested: lambda x: f"removal of node {x.node_id} asked for by {x.user or 'someone'}",
     f.AllocationExtended: lambda x: f"extended by {x.user or 'someone'} until {rfc3339(x.expires_ns)}",
