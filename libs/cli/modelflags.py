@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from libs.cli.jobflags import DURATION, pairs, secrets
+from libs.cli import placement_flags
+from libs.cli.jobflags import DURATION, pairs, secrets, was_given
 from libs.cli.numbers import Number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,9 +27,11 @@ _FLAGS = (
         "--secret", "secrets", multiple=True, metavar="NAME[=ENV]", help="A secret of your tenant, as a variable (muster secret)."
     ),
     click.option("-C", "--workdir", metavar="DIR", help="Working directory on the node (default: its home)."),
+    click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
     click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
     click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
     click.option("--wait", is_flag=True, help="Return when as many as asked for are ready; 1 when it crashes instead."),
+    *placement_flags.NODE_FLAGS,
 )
 
 
@@ -40,15 +43,19 @@ def model_flags(verb: F) -> F:
 
 
 def asked_model(command: Iterable[str], user: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The body for the gateway, from the flags' values. Raises UsageError for a bad K=V."""
-    body = {name: value for name, value in asked.items() if value not in (None, ())}
+    """The body for the gateway, from the flags' values, but for `upload`, which still is a directory (`uploading.brought`).
+
+    Raises UsageError for a bad K=V.
+    """
+    body = {name: value for name, value in asked.items() if was_given(name, value)}
     words = list(command)
     if words:
         body["command"] = words
-    if asked["labels"]:
-        body["labels"] = pairs(asked["labels"], "--label")
     if asked["env"]:
         body["env"] = pairs(asked["env"], "--env", os.environ.get)
     if asked["secrets"]:
         body["secrets"] = secrets(asked["secrets"])
+    for name, flag in {"labels": "--label", **placement_flags.PAIRS}.items():
+        if name in body:
+            body[name] = pairs(asked[name], flag)
     return {**body, "user": user}

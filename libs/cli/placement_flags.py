@@ -1,11 +1,14 @@
-"""Where a job may run, as flags of `muster run` and `muster submit`; part of `jobflags.py`. The gateway reads the values."""
+"""Where a job or a model may run, as flags; part of `jobflags.py` and `modelflags.py`. The gateway reads the values."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
 from libs.cli.numbers import Number
-from libs.common.model import LEVEL_WORDS, LEVELS
+from libs.common.model import LEVEL_WORDS
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Flags that are mappings: their values are K=V.
 PAIRS: Final = {"node_labels": "--node-label", "anti_affinity": "--anti-affinity"}
@@ -19,7 +22,13 @@ _WHAT: Final = {
     "spine": "... under one spine",
 }
 
-FLAGS = (
+
+def _level(level: str) -> Callable[[F], F]:
+    return click.option(f"--{level}", type=click.Choice(LEVEL_WORDS), help=f"{_WHAT[level]}: required, preferred (default) or none.")
+
+
+# Of jobs on one node, as a model's replicas are.
+NODE_FLAGS = (
     click.option("--cpus", type=Number(), metavar="N", help="CPUs of each node, 0.5 or 16; with --gpus 0 a job without GPUs."),
     click.option("--memory", metavar="SIZE", help="Host memory of each node: 64GiB."),
     click.option("--gpu-memory", metavar="SIZE", help="So much memory of each GPU, in place of --fraction: 10GiB."),
@@ -37,11 +46,12 @@ FLAGS = (
     click.option(
         "--anti-affinity", "anti_affinity", multiple=True, metavar="K=V", help="Not on a node with a job of this label; may be repeated."
     ),
-    *(
-        click.option(f"--{level}", type=click.Choice(LEVEL_WORDS), help=f"{_WHAT[level]}: required, preferred (default) or none.")
-        for level in LEVELS
-    ),
+    *(_level(level) for level in ("interconnect", "switch", "numa", "socket")),
     click.option("--cross-numa/--no-cross-numa", "allow_cross_numa", default=None, help="Whether GPUs of a node may be at two NUMA nodes."),
     click.option("--placement", metavar="STRATEGY", help="How its node is chosen, in place of the cluster's own way: best_fit."),
+)
+FLAGS = (
+    *NODE_FLAGS,
+    *(_level(level) for level in ("rack", "spine")),
     click.option("--mixed", is_flag=True, help="A gang may have GPUs of different models."),
 )

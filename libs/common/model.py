@@ -158,7 +158,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model's replicas are. `{port}` in the command is the port that each is given; `gpus` and `gpu_share` as in JobSpec."""
+    """What a model's replicas are, each a job on one node. `{port}` in the command is the port that each is given.
+
+    What JobSpec has too means what it means there, and is what each replica asks for (`model_view.replica_spec`).
+    """
 
     command: tuple[str, ...]
     replicas: int = 1
@@ -174,6 +177,26 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     output_limit_bytes: int = 64 << 20
     secrets: dict[str, str] = {}
+    upload: str = ""
+    vendor: str = ""
+    model: tuple[str, ...] = ()
+    gpu_memory_bytes: int = 0
+    memory_total_min_bytes: int = 0
+    compute_capability_min: tuple[int, int] = (0, 0)
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    mig_profile: str = ""
+    isolation: str = ""
+    node_labels: dict[str, str] = {}
+    node_list: tuple[NodeId, ...] = ()
+    gpu_uuids: tuple[GpuId, ...] = ()
+    anti_affinity: dict[str, str] = {}
+    interconnect: str = PREFERRED
+    switch: str = PREFERRED
+    numa: str = PREFERRED
+    socket: str = PREFERRED
+    allow_cross_numa: bool = True
+    placement: str = ""
 
 
 class Replica(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import Final
 
 from libs.common import job_life
 from libs.common.cluster import Cluster, Job, Model, is_ready
+from libs.common.model import JobSpec, ModelSpec, Serve
 
 READY: Final = "ready"
 STARTING: Final = "starting"
@@ -15,6 +16,14 @@ REDEPLOYING: Final = "redeploying"
 CRASH_LOOPING: Final = "crash_looping"
 STOPPING: Final = "stopping"
 UNDEPLOYED: Final = "undeployed"
+# What a model asks for its replicas in a job's own words.
+ASKED: Final = tuple(name for name in ModelSpec.__struct_fields__ if name in JobSpec.__struct_fields__)
+
+
+def replica_spec(spec: ModelSpec, name: str, generation: int) -> JobSpec:
+    """A job that is not tried again when it fails: its model makes another."""
+    serve = Serve(name, generation, spec.health_path, spec.startup_timeout_s)
+    return JobSpec(**{field: getattr(spec, field) for field in ASKED}, name=name, requeue=False, serve=serve)
 
 
 def replicas(cluster: Cluster, model: Model) -> list[Job]:

@@ -89,7 +89,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     preemption_fields.take_aliases(values, _signal)
     policy_fields.take_policy(values)
     spec = convert(values, JobSpec) if "command" in values else _no_command()
-    _check(spec)
+    check_spec(spec)
     fact = JobSubmitted(job_id=job_id, spec=spec, user=user)
     check_fact_size(fact)
     return fact
@@ -163,7 +163,8 @@ def _no_command() -> JobSpec:
     raise Refused('command: missing: give a list of words, for instance ["python", "train.py"]')
 
 
-def _check(spec: JobSpec) -> None:
+def check_spec(spec: JobSpec) -> None:
+    """Raises Refused for what no job may ask for."""
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
     placement_fields.check_placement(spec)

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common import model
+from libs.common import model_view
 from libs.common.cluster import Model
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check_fact_size
 from libs.common.model import ModelSpec, TenantId
-from services.api_gateway import intents
+from services.api_gateway import intents, placement_fields
 from services.api_gateway.fields import check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
@@ -23,19 +23,16 @@ NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 REPLICAS_MAX: Final = 1_000
 PATH_MAX: Final = 1_024
 
-SPEC_FIELDS: Final = (*names_of(ModelSpec), "fraction", "startup_timeout", "user")
+SPEC_FIELDS: Final = (*names_of(ModelSpec), "fraction", "startup_timeout", "user", *placement_fields.ALIASES)
 DEPLOY_FIELDS: Final = ("name", *SPEC_FIELDS)
 SCALE_FIELDS: Final = ("replicas", "user")
 RANGES: Final = (
     ("replicas", 0, REPLICAS_MAX),
-    ("gpus", 1, model.GPUS_PER_NODE_MAX),
-    ("gpu_share", 1, model.WHOLE_GPU),
-    ("priority", 0, model.PRIORITY_MAX),
     ("startup_timeout_s", 1, intents.DAY_S),
-    ("start_s", 1, intents.DAY_S),
-    ("grace_s", 0, intents.DAY_S),
-    ("output_limit_bytes", intents.OUTPUT_BYTES_MIN, intents.OUTPUT_BYTES_MAX),
+    *(each for each in intents.RANGES if each[0] in model_view.ASKED),
 )
+# Of these one is said: who says another takes back what was said before.
+EITHER: Final = (("gpu_share", "gpu_memory_bytes", "mig_profile"), ("workdir", "upload"))
 
 
 def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDeployed:
@@ -49,18 +46,18 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
     if "command" not in values:
         raise Refused('command: missing: give a list of words, for instance ["vllm", "serve", "MODEL", "--port", "{port}"]')
     user = intents.user_of(values)
-    return _checked(ModelDeployed(name=name, spec=_spec(values), tenant=tenant, user=user))
+    return _checked(ModelDeployed(name=name, spec=_spec(_read(values)), tenant=tenant, user=user))
 
 
 def redeployment(body: object, known: Model) -> ModelDeployed:
     """The fact for `POST .../redeploy`: what is not given stays as it is. Raises Refused."""
     given = intents.fields_of({} if body is None else body, SPEC_FIELDS)
     user = intents.user_of(given)
+    said = _read(given)
+    over = {name for names in EITHER if not said.keys().isdisjoint(names) for name in names}
     stays = {**msgspec.structs.asdict(known.spec), "replicas": known.replicas}
-    for alias, name in (("fraction", "gpu_share"), ("startup_timeout", "startup_timeout_s")):
-        if alias in given:
-            stays.pop(name)
-    return _checked(ModelDeployed(name=known.name, spec=_spec({**stays, **given}), tenant=known.tenant, user=user or known.user))
+    values = {name: value for name, value in stays.items() if name not in over} | said
+    return _checked(ModelDeployed(name=known.name, spec=_spec(values), tenant=known.tenant, user=user or known.user))
 
 
 def scaling(body: object, known: Model) -> ModelScaled:
@@ -78,19 +75,22 @@ def undeployment(body: object, known: Model) -> ModelUndeployed:
     return ModelUndeployed(name=known.name, user=intents.user_of(intents.fields_of({} if body is None else body, ("user",))))
 
 
-def _spec(values: dict[str, Any]) -> ModelSpec:
+def _read(values: dict[str, Any]) -> dict[str, Any]:
+    """People's words as the fields of ModelSpec."""
     for name in ("startup_timeout_s", "start_s", "grace_s"):
         if name in values:
             values[name] = duration_s(values[name], name)
     intents.take_alias(values, "startup_timeout", "startup_timeout_s", duration_s)
     intents.take_alias(values, "fraction", "gpu_share", intents.hundredths)
+    placement_fields.take_aliases(values)
+    return values
+
+
+def _spec(values: dict[str, Any]) -> ModelSpec:
     spec = convert(values, ModelSpec)
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
-    intents.check_command(spec.command)
-    intents.check_environment(spec.env)
-    intents.check_labels(spec.labels)
-    intents.check_workdir(spec.workdir)
+    intents.check_spec(model_view.replica_spec(spec, "", 0))
     _check_health_path(spec.health_path)
     return spec
 

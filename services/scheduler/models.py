@@ -10,8 +10,9 @@ from typing import Final
 
 from libs.common.cluster import Cluster, Job, Model, is_ready
 from libs.common.facts import ReplicasScaled
-from libs.common.model import JobId, JobSpec, NodeId, Replica, Serve
+from libs.common.model import JobId, NodeId, Replica
 from libs.common.model_fold import ordinal_of, replica_id
+from libs.common.model_view import replica_spec
 from libs.common.ordering import SECOND_NS
 from services.scheduler.state import State
 
@@ -85,29 +86,8 @@ def _addition(model: Model) -> ReplicasScaled:
     return ReplicasScaled(
         model=model.name,
         generation=model.generation,
-        add=(Replica(replica_id(model.name, model.next_ordinal), replica_spec(model)),),
+        add=(Replica(replica_id(model.name, model.next_ordinal), replica_spec(model.spec, model.name, model.generation)),),
         reason="crashed" if model.crashes else "wanted",
         tenant=model.tenant,
         user=model.user,
-    )
-
-
-def replica_spec(model: Model) -> JobSpec:
-    """A job that is not tried again when it fails: its model makes another."""
-    spec = model.spec
-    return JobSpec(
-        command=spec.command,
-        name=model.name,
-        workdir=spec.workdir,
-        env=spec.env,
-        gpus=spec.gpus,
-        gpu_share=spec.gpu_share,
-        priority=spec.priority,
-        start_s=spec.start_s,
-        grace_s=spec.grace_s,
-        requeue=False,
-        labels=spec.labels,
-        output_limit_bytes=spec.output_limit_bytes,
-        secrets=spec.secrets,
-        serve=Serve(model.name, model.generation, spec.health_path, spec.startup_timeout_s),
     )

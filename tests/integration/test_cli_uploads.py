@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common.uploads import MemoryUploads
 from tests.integration.gateway_world import KEY, World, gateway_world
@@ -74,3 +75,17 @@ async def test_what_cannot_be_sent_is_said_in_one_line_and_nothing_is_submitted(
         _, said = await shell.run("run", "--upload", "project", "--workdir", "/tmp", "--", "true", code=2)
         assert "leave out --workdir" in said
         assert kept(world) == {} and world.gateway.cluster.jobs == {}
+
+
+async def test_a_model_brings_a_directory_along_and_says_where_it_runs(home: Path) -> None:
+    async with gateway_world(home) as world:
+        shell = await shell_of(world, home)
+        where = ("--gpu-model", "H100|H200", "--node-label", "disk=ssd", "--cpus", "2", "--numa", "required", "--no-cross-numa")
+        await shell.run("deploy", "chat", "--upload", "project", *where, "--", "./serve", "{port}")
+        spec = world.gateway.cluster.models["chat"].spec
+        assert [("default", spec.upload)] == list(kept(world)) and spec.workdir == ""
+        assert (spec.model, spec.node_labels, spec.cpus_milli) == (("H100", "H200"), {"disk": "ssd"}, 2_000)
+        assert (spec.numa, spec.allow_cross_numa) == ("required", False)
+        (home / "project/train.py").write_text("print('other')")
+        await shell.run("redeploy", "chat", "--upload", "project")
+        assert world.gateway.cluster.models["chat"].spec == replace(spec, upload=list(kept(world))[1][1])

@@ -89,6 +89,18 @@ async def test_an_upload_that_no_living_job_names_goes_and_one_that_a_job_needs_
     assert [each.sha256 for each in await store.listed()] == [sha256(needed).hexdigest()]
 
 
+async def test_the_upload_of_a_deployed_model_stays_though_no_replica_lives(world: World) -> None:
+    name = sha256(b"model").hexdigest()
+    await listen(world, "n1")
+    await listen(world, "n2")
+    await world.gateway.uploads.put("default", name, BytesIO(b"model"))
+    await world.ask("POST", "/v1/deployments", 422, json={"name": "m", "command": ["serve"], "upload": "ab" * 32})
+    await world.ask("POST", "/v1/deployments", 201, json={"name": "m", "command": ["serve"], "upload": name})
+    assert (await world.ask("POST", "/v1/prune", json={"older_than_s": 60}))["uploads"] == 0
+    await world.ask("DELETE", "/v1/deployments/m", 202)
+    assert (await world.ask("POST", "/v1/prune", json={"older_than_s": 60}))["uploads"] == 1
+
+
 def test_an_upload_that_was_sent_just_now_stays() -> None:
     sent = Upload("t", "a" * 64, 5, "2026-01-01T00:00:00+00:00")
     at_ns = instant_ns(sent.sent_at, "at", 0)

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from libs.common import snapshot, subjects
 from libs.common.bus import Bus
 from libs.common.cluster import Cluster
+from services.api_gateway.openai.request import ENDPOINTS
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.job_files import FileAnswers
 from services.scheduler.explain import explain
@@ -38,7 +39,7 @@ EXAMPLES: Final = int(os.environ.get("MUSTER_TEST_EXAMPLES", "12"))
 STREAMS: Final = ("/v1/watch", "/v1/jobs/{ref}/attach")
 # Audit answers them, which does not run here: tests/integration/test_gateway_audit.py.
 OF_AUDIT: Final = ("/v1/audit/events", "/v1/audit/head")
-CHECKS: Final = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+DOCUMENTED: Final = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 @pytest.fixture
@@ -113,6 +114,9 @@ def _modes(operation: dict[str, Any]) -> list[GenerationMode]:
 
 
 def _exercise(operation: Any, mode: Any, url: str) -> None:
+    """A model that an earlier example has deployed has no replica: of models 503 is as the document says, and 500 never is."""
+    checks = DOCUMENTED if operation.path in ENDPOINTS else [not_a_server_error, *DOCUMENTED]
+
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
         max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),
@@ -120,7 +124,7 @@ def _exercise(operation: Any, mode: Any, url: str) -> None:
     )  # fmt: skip
     def exercise(case: Any) -> None:
         headers = {"authorization": f"Bearer {KEY}"}
-        case.call_and_validate(base_url=url, headers=headers, timeout=20, checks=CHECKS)
+        case.call_and_validate(base_url=url, headers=headers, timeout=20, checks=checks)
 
     exercise()
 

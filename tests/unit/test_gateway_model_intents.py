@@ -7,10 +7,13 @@ import pytest
 from libs.common.cluster import Model
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import JobId, ModelSpec, TenantId
+from libs.common.model_view import ASKED
+from services.api_gateway.intents import submission
 from services.api_gateway.model_intents import deployment, redeployment, scaling, undeployment
 
 TENANT = TenantId("default")
+HASH = "ab" * 32
 BODY: dict[str, Any] = {"name": "chat", "command": ["serve", "{port}"]}
 
 
@@ -45,6 +48,11 @@ def test_a_deployment_says_what_was_asked_for() -> None:
         ({"startup_timeout": "0"}, "startup_timeout_s"),
         ({"env": {"A B": "1"}}, "env"),
         ({"workdir": "here"}, "workdir"),
+        ({"workdir": "/srv", "upload": "ab"}, "upload"),
+        ({"gpu_memory": "much"}, "gpu_memory"),
+        ({"fraction": 0.5, "mig_profile": "1g.10gb"}, "mig_profile"),
+        ({"numa": "maybe"}, "numa"),
+        ({"rack": "required"}, "rack"),
         ({"serve": None}, "serve"),
         ({"user": "a b"}, "user"),
     ],
@@ -52,6 +60,30 @@ def test_a_deployment_says_what_was_asked_for() -> None:
 def test_what_is_not_valid_is_refused_by_its_name(more: dict[str, Any], word: str) -> None:
     with pytest.raises(Refused, match=f"(?i){word}"):
         deployment({**BODY, **more}, None, TENANT)
+
+
+def test_a_model_may_say_where_its_replicas_run_in_the_words_of_a_job() -> None:
+    asked = {"model": "H100|H200", "gpu_memory": "20GiB", "cpus": 8, "node_labels": {"disk": "ssd"}, "interconnect": "required", "gpus": 2}
+    spec = deployment({**BODY, **asked}, None, TENANT).spec
+    job = submission({"command": BODY["command"], **asked}, JobId("j")).spec
+    assert {name: getattr(spec, name) for name in ASKED} == {name: getattr(job, name) for name in ASKED}
+    assert (spec.model, spec.gpu_memory_bytes, spec.cpus_milli) == (("H100", "H200"), 20 << 30, 8_000)
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "after"),
+    [
+        ({"gpu_share": 50}, {"gpu_memory": "20GiB"}, {"gpu_share": 100, "gpu_memory_bytes": 20 << 30}),
+        ({"mig_profile": "1g.10gb"}, {"fraction": 0.25}, {"gpu_share": 25, "mig_profile": ""}),
+        ({"upload": HASH}, {"workdir": "/srv"}, {"upload": "", "workdir": "/srv"}),
+        ({"workdir": "/srv"}, {"upload": HASH}, {"upload": HASH, "workdir": ""}),
+        ({"upload": HASH, "model": ("H100",)}, {"vendor": "nvidia"}, {"upload": HASH, "model": ("H100",), "vendor": "nvidia"}),
+    ],
+)
+def test_a_redeployment_that_says_another_way_takes_back_the_one_before(before: dict[str, Any], said: Any, after: dict[str, Any]) -> None:
+    deployed = Model("chat", TENANT, "ada", ModelSpec(command=("serve",), **before), 7, replicas=1)
+    spec = redeployment(said, deployed).spec
+    assert {name: getattr(spec, name) for name in after} == after
 
 
 def test_a_name_that_is_deployed_is_refused_and_one_that_was_is_free() -> None:

@@ -7,7 +7,7 @@ from libs.common import facts as f
 from libs.common import model_view
 from libs.common.cluster import Cluster, Endpoint, Model, ready_replicas
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, ModelSpec, NodeId
+from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Serve
 from services.scheduler.decide import Heard, decide
 from services.scheduler.models import backoff_until_ns
 from services.scheduler.state import State
@@ -291,3 +291,24 @@ def test_a_new_scheduler_decides_the_same_from_the_same_log() -> None:
     fresh = State(world.cluster)
     fresh.epoch = EPOCH
     assert scaled(decide(fresh, SECOND_NS)) == [(["chat-3"], [])]
+
+
+def test_a_replica_asks_for_all_that_its_model_asks_for() -> None:
+    """Each field another value than a job's own, so that none that is left out goes unnoticed."""
+    values = {name: _another(getattr(JobSpec(command=("x",)), name)) for name in model_view.ASKED}
+    spec = model_view.replica_spec(ModelSpec(**values), "chat", 3)
+    assert {name: getattr(spec, name) for name in values} == values
+    assert spec.serve == Serve("chat", 3) and not spec.requeue
+
+
+def _another(default: Any) -> Any:
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int):
+        return default + 1
+    return {"a": "b"} if isinstance(default, dict) else ("y",) if isinstance(default, tuple) else default + "z"
+
+
+def test_replicas_go_where_their_model_says() -> None:
+    world = World(registered("a"), registered("b", labels={"disk": "ssd"}), deployed(3, node_labels={"disk": "ssd"}))
+    assert [member.node_id for job in world.cluster.jobs.values() for member in job.members.values()] == ["b"] * 3

@@ -7,6 +7,7 @@ from libs.cli.modelflags import asked_model, model_flags
 from libs.cli.models import wait_until_ready
 from libs.cli.output import complain
 from libs.cli.profile import read_profile
+from libs.cli.uploading import brought
 
 
 @click.command(short_help="Serve a model: keep replicas of a command that answers HTTP.")
@@ -21,10 +22,12 @@ def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> i
 
     \b
     muster deploy chat --replicas 2 -- vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
+    muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required --upload . -- ./serve.sh {port}
     muster deploy tiny --fraction 0.25 --wait -- python3 examples/model_server.py --port {port}
     """
     profile = read_profile()
-    answer = ask(profile, "POST", "/v1/deployments", body={"name": name, **asked_model(words, profile.user, asked)})
+    model = brought(profile, asked_model(words, profile.user, asked))
+    answer = ask(profile, "POST", "/v1/deployments", body={"name": name, **model})
     for warning in answer.get("warnings") or ():
         complain(f"warning: {warning}")
     if not any("{port}" in word for word in words):

@@ -6,6 +6,7 @@ from libs.cli.gateway import ask, model_path
 from libs.cli.modelflags import asked_model, model_flags
 from libs.cli.models import wait_until_ready
 from libs.cli.profile import read_profile
+from libs.cli.uploading import brought
 
 
 @click.command(short_help="Exchange a model's replicas one by one, with a new command or the same.")
@@ -23,5 +24,5 @@ def command(name: str, words: tuple[str, ...], wait: bool, **asked: object) -> i
     muster redeploy chat --wait -- vllm serve Qwen/Qwen3-8B --host 0.0.0.0 --port {port}
     """
     profile = read_profile()
-    ask(profile, "POST", model_path(name, "redeploy"), body=asked_model(words, profile.user, asked))
+    ask(profile, "POST", model_path(name, "redeploy"), body=brought(profile, asked_model(words, profile.user, asked)))
     return wait_until_ready(profile, name) if wait else 0

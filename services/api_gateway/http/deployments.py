@@ -11,6 +11,7 @@ from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
 from services.api_gateway import idempotency, model_intents, roles, secret_intents
 from services.api_gateway.gateway import Gateway
+from services.api_gateway.http import uploads
 from services.api_gateway.http.jobs import ask_why
 from services.api_gateway.http.queries import (
     PageQuery,
@@ -58,6 +59,7 @@ async def deploy(request: Request) -> Response:
 async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Response:
     gateway.check_room()
     secret_intents.check(gateway.cluster, fact.tenant, fact.spec.secrets, fact.spec.env)
+    await uploads.check(gateway, fact.tenant, fact.spec.upload)
     await gateway.record(fact)
     model = gateway.cluster.models[fact.name]
     if model.tenant != fact.tenant:

@@ -43,7 +43,9 @@ async def prune(request: Request) -> Response:
 
 async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
     """Those that went, or would. Raises Unavailable."""
-    needed = {(job.tenant, job.spec.upload): None for job in gateway.cluster.jobs.values() if not ended(job)}
+    cluster = gateway.cluster
+    needed = {(job.tenant, job.spec.upload): None for job in cluster.jobs.values() if not ended(job)}
+    needed |= {(model.tenant, model.spec.upload): None for model in cluster.models.values() if model.deployed}
     found = old_uploads(await gateway.uploads.listed(), needed, ask, gateway.clock.wall_ns())
     for each in () if ask.dry_run else found:
         await gateway.uploads.remove(each.tenant, each.sha256)

@@ -42,6 +42,7 @@ class ModelShown(msgspec.Struct):
     deployed_at: str | None
     command: tuple[str, ...]
     workdir: str
+    upload: str
     gpus: int
     gpu_share: int
     priority: int
@@ -69,6 +70,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         deployed_at=rfc3339(model.deployed_ns),
         command=spec.command,
         workdir=spec.workdir,
+        upload=spec.upload,
         gpus=spec.gpus,
         gpu_share=spec.gpu_share,
         priority=spec.priority,
