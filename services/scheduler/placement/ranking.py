@@ -46,11 +46,13 @@ class Ranking:
     def look_at(self, places: list[Place | None], changed: Iterable[int]) -> None:
         """These nodes have changed."""
         for index in changed:
-            before = self.best.pop(index, None)
-            if before is not None:
-                self._drop(before[0], index)
             place = places[index]
             found = self._rank(place) if place is not None else None
+            before = self.best.get(index)
+            if found == before:
+                continue
+            if before is not None:
+                self._drop(before[0], index)
             if found is not None:
                 self.best[index] = found
                 self.members |= 1 << index
@@ -65,6 +67,7 @@ class Ranking:
             yield from _from(self.levels[level], after)
 
     def _drop(self, level: int, index: int) -> None:
+        del self.best[index]
         self.members ^= 1 << index
         left = self.levels[level] ^ 1 << index
         if left:
