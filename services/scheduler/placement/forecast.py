@@ -63,6 +63,9 @@ class Forecast:
 
     def earliest(self, near: Neighbours) -> tuple[int, int]:
         """From when on the whole wish can be served, and on which nodes, as bits; none where it never can be."""
+        if self.wish.nodes == 1 and self.whens:
+            when, index = min(zip(self.whens.values(), self.whens, strict=True))
+            return when, 1 << index
         order = sorted(self.whens, key=lambda index: (self.whens[index], index))
         first = list(accumulate((1 << index for index in order), or_))
         count = bisect_left(first, True, key=lambda nodes: together(nodes, self.wish, near) != 0)
