@@ -72,6 +72,7 @@ FIELDS: Final[dict[str, Field]] = {
     "checkpoint_grace": Field(DURATION, "checkpoint_grace_s"),
     "checkpoint_signal": Field(TEXT, "checkpoint_signal"),
     "min_run": Field(DURATION, "min_run_s"),
+    "reservation": Field(TEXT, "reservation"),
     "cpus": Field(NUMBER, "cpus"),
     "memory": Field(SIZE, "memory"),
     "gpu_memory": Field(SIZE, "gpu_memory"),

@@ -10,4 +10,5 @@ FLAGS = (
     click.option("--after", multiple=True, metavar="KIND:JOB", help="Begin when that job has ended: afterok:JOB (well), afterany:JOB."),
     click.option("--singleton", is_flag=True, help="Only one job of this name and user at a time."),
     click.option("--hold", is_flag=True, help="Do not place it until it is released (muster release)."),
+    click.option("--reservation", metavar="NAME", help="Run where and while this reservation is (muster reservations)."),
 )

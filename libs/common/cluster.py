@@ -16,6 +16,7 @@ from libs.common.identity import Secret as Secret
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, TenantId, Timing, attempt_key
 from libs.common.ordering import JobQueue, Ordering
 from libs.common.preemption import Preemption
+from libs.common.reservation import Reservation
 from libs.common.tenant import Tenant as Tenant
 
 # Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
@@ -294,6 +295,7 @@ class Cluster(msgspec.Struct):
     uncharged: dict[str, Charge] = {}
     models: dict[str, Model] = {}
     queues: dict[str, JobQueue] = {}
+    reservations: dict[str, Reservation] = {}
     # By the job that they wait for: `Ordering.waits` read backwards.
     dependents: dict[JobId, list[JobId]] = {}
     # The last living one by `tenant/user/name`, of those that say `singleton`.

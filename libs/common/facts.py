@@ -40,6 +40,8 @@ from libs.common.order_facts import RequeueRequested as RequeueRequested
 from libs.common.preemption_facts import DevicesReserved as DevicesReserved
 from libs.common.preemption_facts import JobCheckpointed as JobCheckpointed
 from libs.common.preemption_facts import JobPreempted as JobPreempted
+from libs.common.reservation_facts import ReservationCleared as ReservationCleared
+from libs.common.reservation_facts import ReservationSet as ReservationSet
 from libs.common.secret_facts import SecretRemoved as SecretRemoved
 from libs.common.secret_facts import SecretSet as SecretSet
 
@@ -261,6 +263,7 @@ class Unknown(Fact, frozen=True, tag="?"):
     raw: bytes
 
 
+OrderFact = QueueSet | JobUpdated | RequeueRequested | AllocationExtended | ReservationSet | ReservationCleared
 GatewayFact = (
     JobSubmitted
     | CancelRequested
@@ -278,10 +281,7 @@ GatewayFact = (
     | ModelScaled
     | ModelUndeployed
     | NodeDeclaredDead
-    | QueueSet
-    | JobUpdated
-    | RequeueRequested
-    | AllocationExtended
+    | OrderFact
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
 JobDecision = (

@@ -17,6 +17,7 @@ from libs.common import (
     node_fold,
     order_fold,
     preemption_fold,
+    reservation_fold,
     secret_fold,
     subjects,
 )
@@ -158,6 +159,8 @@ _FOLDS: Final = {
     f.JobUpdated: order_fold.updated,
     f.RequeueRequested: order_fold.requeue_requested,
     f.AllocationExtended: allocation_fold.extended,
+    f.ReservationSet: reservation_fold.was_set,
+    f.ReservationCleared: reservation_fold.cleared,
     f.JobAdmitted: job_fold.admitted,
     f.JobRejected: job_fold.rejected,
     f.UsageCharged: _usage_charged,

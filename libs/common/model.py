@@ -84,7 +84,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     `scheduling_policy` is what the job counts on of its queue, as the gateway checked it.
     From `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run; it begins when each job of `after`
     has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
-    releases it. An `array` is as many jobs.
+    releases it. With a `reservation` it runs where and while that one is. An `array` is as many jobs.
     One that is `preemptible` makes room for jobs of higher priority once it has run for `min_run_s`: it hears `checkpoint_signal`, has
     `checkpoint_grace_s` to save its work, and waits for its next attempt.
     """
@@ -140,6 +140,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[tuple[str, JobId], ...] = ()
     singleton: bool = False
     hold: bool = False
+    reservation: str = ""
     array: Array | None = None
     preemptible: bool = False
     checkpoint_grace_s: int = 0

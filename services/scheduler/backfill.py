@@ -14,8 +14,9 @@ from libs.common.model import WHOLE_GPU, TenantId
 from libs.common.ordering import DEFAULT_QUEUE
 from services.scheduler.placement.choose import NOTHING, Choice, choose_for
 from services.scheduler.placement.circles import circle_of
-from services.scheduler.placement.forecast import UNKNOWN, latest_end_ns
+from services.scheduler.placement.forecast import UNKNOWN, earliest, latest_end_ns
 from services.scheduler.queue import Shape
+from services.scheduler.reservations import closed_to, put_off
 from services.scheduler.state import State
 
 # Of jobs that do not fit, so many are looked past.
@@ -33,13 +34,10 @@ class Promise(NamedTuple):
     share: int
 
 
-def may_be_passed(state: State, job: Job) -> bool:
-    return state.queue_named(job.spec.queue or DEFAULT_QUEUE).backfill
-
-
 def promise_to(state: State, first: Job) -> Promise:
     wish = state.queue.wish(first)
-    when_ns, nodes = state.forecast(wish, circle_of(state.cluster, first.tenant)).earliest(state.capacity.near)
+    whens = state.forecast(wish, circle_of(state.cluster, first.tenant)).whens
+    when_ns, nodes = earliest(put_off(state, first, whens), wish, state.capacity.near)
     return Promise(when_ns, nodes, first.tenant, wish.total_share or wish.nodes * wish.gpus * WHOLE_GPU)
 
 
@@ -48,12 +46,32 @@ def ends_in_time(job: Job, promise: Promise, now_ns: int) -> bool:
     return latest_end_ns(job.spec, now_ns) <= promise.when_ns < UNKNOWN
 
 
-def beside(state: State, promise: Promise, job: Job, shape: Shape, choice: Choice) -> Choice:
-    """What the job may have of all that is free: `choice` if it ends in time, else something that is not promised."""
-    if ends_in_time(job, promise, state.wall_ns):
-        return choice
-    found = choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant), promise.nodes)
-    return found if job.tenant != promise.tenant or _both_within_limit(state, promise, found) else NOTHING
+class Line:
+    """Jobs that wait for the same nodes: those of one reservation, or all others. `first` is the one that did not fit."""
+
+    def __init__(self) -> None:
+        self.first: Job | None = None
+        self.promise: Promise | None = None
+        self.stands_still = False
+
+    def wait(self, state: State, job: Job) -> None:
+        """It cannot begin now: who comes behind it passes it, or does not."""
+        self.first = self.first or job
+        self.stands_still = self.stands_still or not state.queue_named(job.spec.queue or DEFAULT_QUEUE).backfill
+
+    def choose(self, state: State, job: Job, shape: Shape) -> Choice:
+        """What the next job in line may begin on now."""
+        if self.stands_still:
+            return NOTHING
+        circle, barred = circle_of(state.cluster, job.tenant), closed_to(state, job)
+        choice = choose_for(state.capacity, shape.wish, circle, barred)
+        if self.first is None or choice is NOTHING:
+            return choice
+        self.promise = self.promise or promise_to(state, self.first)
+        if ends_in_time(job, self.promise, state.wall_ns):
+            return choice
+        choice = choose_for(state.capacity, shape.wish, circle, barred | self.promise.nodes)
+        return choice if job.tenant != self.promise.tenant or _both_within_limit(state, self.promise, choice) else NOTHING
 
 
 def _both_within_limit(state: State, promise: Promise, choice: Choice) -> bool:

@@ -32,7 +32,8 @@ from libs.common.ordering import SECOND_NS
 from libs.common.words import counted
 from services.scheduler.arrays import array_ended, next_element
 from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
-from services.scheduler.backfill import LOOKED_PAST_MAX, Promise, beside, may_be_passed, promise_to
+from services.scheduler.backfill import LOOKED_PAST_MAX, Line
+from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, is_hurt, is_warned
 from services.scheduler.line import heads, in_order
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
@@ -44,7 +45,8 @@ from services.scheduler.preemption.preemptible import has_saved, is_saving
 from services.scheduler.preemption.reserved import is_among_strangers, is_broken, is_free
 from services.scheduler.queue import Shape
 from services.scheduler.renewals import is_empty
-from services.scheduler.state import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, State, is_hurt, is_warned
+from services.scheduler.reservations import closed_to, is_closed_to, is_early, line_of
+from services.scheduler.state import State
 
 # The job that it had to wait for did not end well.
 IN_VAIN: Final = "dependency_failed"
@@ -231,26 +233,24 @@ def place(state: State) -> Sequence[AnyFact]:
     """The first job in order that is possible at all and within its tenant's limit; if that one does not fit now, the first behind it
     that does not delay it.
     """
-    versions = (state.capacity.version, state.queue.version)
+    versions = state.versions
     if state.nothing_fits == versions or not state.queue.waiting:
         return NONE
-    blocked: list[Job] = []
-    promise: Promise | None = None
+    lines: dict[str, Line] = {}
+    waiting = 0
     for _, job_id, shape, _ in heads(state):
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue
-        choice = choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant))
-        if blocked and choice is not NOTHING:
-            promise = promise or promise_to(state, blocked[0])
-            choice = beside(state, promise, job, shape, choice)
-        if choice is not NOTHING:
-            if passes_limit(state, shape, choice):
-                continue
+        line = lines.setdefault(line_of(state, job), Line())
+        choice = line.choose(state, job, shape)
+        if choice is NOTHING:
+            line.wait(state, job)
+            waiting += 1
+            if waiting == LOOKED_PAST_MAX:
+                break
+        elif not passes_limit(state, shape, choice):
             return (placement(state, job, choice),)
-        blocked.append(job)
-        if not may_be_passed(state, job) or len(blocked) == LOOKED_PAST_MAX:
-            break
     state.nothing_fits = versions
     return NONE
 
@@ -259,7 +259,7 @@ def claim(state: State) -> Sequence[AnyFact]:
     """A job is placed on the devices that are reserved for it once all of them are free, or sooner where others are. What it can never
     have is reserved no more.
     """
-    versions = (state.capacity.version, state.queue.version)
+    versions = state.versions
     if state.none_free == versions or not state.reserved:
         return NONE
     for job in in_order(state, [state.cluster.jobs[job_id] for job_id in state.reserved]):
@@ -267,10 +267,11 @@ def claim(state: State) -> Sequence[AnyFact]:
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
         shape, kept = state.reserved[job.job_id], [(member.node_id, member.gpus) for member in job.preemption.reserved]
         free = is_free(state.cluster, job)
-        choice = kept if free else choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant))
+        choice = kept if free else choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant), closed_to(state, job))
         if choice is NOTHING:
             continue
-        if over_limit(state, shape) or passes_limit(state, shape, choice) or (free and is_among_strangers(state.cluster, job)):
+        refused = over_limit(state, shape) or passes_limit(state, shape, choice) or is_closed_to(state, job, choice)
+        if refused or (free and is_among_strangers(state.cluster, job)):
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
         return (placement(state, job, choice),)
     state.none_free = versions
@@ -282,7 +283,7 @@ def preempt(state: State) -> Sequence[AnyFact]:
     The devices are reserved for it from now on, and those behind it in line go on. Of an array the next element begins, for which room is
     made then.
     """
-    versions = (state.capacity.version, state.queue.version)
+    versions = state.versions
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
         return NONE
     for _, job_id, shape, _ in heads(state):
@@ -290,7 +291,7 @@ def preempt(state: State) -> Sequence[AnyFact]:
         if stands_aside(state, shape, job):
             continue
         room = room_for(state, job, shape.wish)
-        if room is not None and not passes_limit(state, shape, room.choice):
+        if room is not None and not passes_limit(state, shape, room.choice) and not is_closed_to(state, job, room.choice):
             if job.elements is not None:
                 return (next_element(job),)
             return (_reservation(job, job.attempt, state, room.choice), *(preemption(state, victim, job) for victim in room.victims))
@@ -320,8 +321,10 @@ def catch_up(state: State) -> Sequence[AnyFact]:
 
 
 def stands_aside(state: State, shape: Shape, job: Job) -> bool:
-    """Whether a job lets others pass: it can never fit this cluster as it is, or its tenant holds or has used all that it may."""
-    return over_limit(state, shape) or not possible(state.capacity, shape.wish)
+    """Whether a job lets others pass: it can never fit this cluster as it is, its tenant holds or has used all that it may, or its
+    reservation has not begun.
+    """
+    return over_limit(state, shape) or not possible(state.capacity, shape.wish) or is_early(state, job)
 
 
 def over_limit(state: State, shape: Shape) -> bool:

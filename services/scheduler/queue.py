@@ -21,12 +21,13 @@ from services.scheduler.policies import OrderKey
 
 class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """What makes two jobs equal for placement. `lasts` are the bits of their time limits: a short one may begin where a long one may not
-    (`backfill.py`).
+    (`backfill.py`); `reserved` are the reservation that they name and their user, if they name one.
     """
 
     tenant: TenantId
     wish: Wish
     lasts: int = 0
+    reserved: tuple[str, str] = ("", "")
 
 
 class LaneId(NamedTuple):
@@ -46,7 +47,8 @@ class Waiting(NamedTuple):
 
 
 def shape_of(job: Job) -> Shape:
-    return Shape(job.tenant, wish_of(job.spec), job.spec.time_limit_s.bit_length())
+    reserved = (job.spec.reservation, job.user) if job.spec.reservation else ("", "")
+    return Shape(job.tenant, wish_of(job.spec), job.spec.time_limit_s.bit_length(), reserved)
 
 
 class Lane:

@@ -8,16 +8,17 @@ of them, and what they answer depends on the cluster alone, never on the way by 
 from collections import Counter
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job, all_over, is_leaving, is_removed, owes_nothing
+from libs.common.cluster import Cluster, Job, is_leaving, is_removed, owes_nothing
 from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, QueueSet, TenantSet, Unknown
 from libs.common.job_fold import homes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
+from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WAIT, WITHDRAW, bucket_for, due_ns, waits_to_start
 from services.scheduler.outlook import Outlook
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
@@ -27,15 +28,8 @@ from services.scheduler.placement.wish import Wish
 from services.scheduler.policies import OrderKey, Policy, Sizes
 from services.scheduler.ports import Ports
 from services.scheduler.preemption.offers import Offers
-from services.scheduler.preemption.preemptible import Preemptible, has_saved, is_saving
+from services.scheduler.preemption.preemptible import Preemptible
 from services.scheduler.queue import LaneId, Queue, Shape, shape_of
-
-ENQUEUE: Final = "enqueue"
-WITHDRAW: Final = "withdraw"
-WAIT: Final = "wait"
-STOP: Final = "stop"
-SETTLE: Final = "settle"
-EXPIRE: Final = "expire"
 
 
 class Noted(NamedTuple):
@@ -76,16 +70,16 @@ class State:
         self.ports = Ports()
         self.address_of: dict[NodeId, str] = {}
         self.noted: dict[JobId, Noted] = {}
-        # The last (capacity, queue) versions at which nothing could be placed.
-        self.nothing_fits: tuple[int, int] = (-1, -1)
+        # The last `versions` at which nothing could be placed.
+        self.nothing_fits: tuple[object, ...] = ()
         # Of attempts with an expected end, when that has passed.
         self.overruns: list[tuple[int, JobId, int]] = []
         self.outlook = Outlook(cluster, self.capacity)
-        self.no_room: tuple[int, int] = (-1, -1)
+        self.no_room: tuple[object, ...] = ()
         self.preemptible = Preemptible()
         # Jobs that wait for reserved devices; the versions at which none of them could be placed.
         self.reserved: dict[JobId, Shape] = {}
-        self.none_free: tuple[int, int] = (-1, -1)
+        self.none_free: tuple[object, ...] = ()
         # Models that may need more or fewer replicas; those that wait after a crash, by when; the nodes that were quiet then.
         self.restless: dict[str, None] = {}
         self.model_timers: list[tuple[int, str]] = []
@@ -95,6 +89,12 @@ class State:
     @property
     def seq(self) -> int:
         return self.cluster.seq
+
+    @property
+    def versions(self) -> tuple[object, ...]:
+        """All on which a placement depends: it is asked about again when one of these differs. Reservations begin and end by time alone."""
+        now, kept = self.wall_ns, self.cluster.reservations.values()
+        return self.capacity.version, self.queue.version, *((each, now < each.start_ns, now < each.end_ns) for each in kept)
 
     def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
         """Fold a commit of the log."""
@@ -336,63 +336,3 @@ class State:
 
     def _watch_start(self, job: Job) -> None:
         heappush(self.deadlines, (self.now_ns + job.spec.start_s * SECOND_NS, job.job_id, job.attempt))
-
-
-def bucket_for(job: Job, wall_ns: int) -> str:
-    """The rule that has to act on this job, if any."""
-    match job.state:
-        case job_life.PENDING:
-            return ENQUEUE if job.admitted else ""
-        case job_life.QUEUED:
-            return _of_waiting(job)
-        case job_life.BEGUN:
-            return SETTLE if all_over(job) else ""
-        case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
-            if all_over(job):
-                return SETTLE
-            return STOP if wants_stop(job) else EXPIRE if 0 < due_ns(job) < wall_ns else ""
-        case _:
-            return ""
-
-
-def _of_waiting(job: Job) -> str:
-    """One that somebody holds, that waits for another one, or that is an array and waits for its elements, is in no rule's hands; one that
-    has devices reserved is not in line.
-    """
-    if job.cancel is not None or job.order.in_vain:
-        return WITHDRAW if all_over(job) else ""
-    return "" if job.order.held or job.order.waits or job.preemption.reserved or not job.has_room else WAIT
-
-
-def wants_stop(job: Job) -> bool:
-    """A cancel that was not ordered yet (or a shorter one), a requeue, a gang of which one member ended badly, work that is saved."""
-    if job.state == job_life.RELEASING:
-        return False
-    if is_saving(job) and has_saved(job):
-        return True
-    if job.cancel is not None and (not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms):
-        return True
-    return not job.stop_reason and (is_hurt(job) or job.order.requeue == job.attempt)
-
-
-def due_ns(job: Job) -> int:
-    """When an allocation is to be warned, and once it was, when it is over; 0: never."""
-    if job.spec.allocation is None or job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason:
-        return 0
-    return job.expires_ns if is_warned(job) else max(1, job.expires_ns - job.spec.allocation.warn_s * SECOND_NS)
-
-
-def is_warned(job: Job) -> bool:
-    return job.warned_ns >= job.expires_ns
-
-
-def is_hurt(job: Job) -> bool:
-    """One member ended in another way than by exit code 0: the rest of the gang cannot go on."""
-    return any(member.state in job_life.MEMBER_ENDED and member.exit_code != 0 for member in job.members.values())
-
-
-def waits_to_start(job: Job) -> bool:
-    """A member has not begun, and nothing stops the attempt yet."""
-    if job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason:
-        return False
-    return any(member.state == job_life.PLACED for member in job.members.values())

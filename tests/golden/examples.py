@@ -88,6 +88,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.JobUpdated(job_id=JOB, priority=80, time_limit_s=7_200, held=True, user="ada"),
     f.RequeueRequested(job_id=JOB, attempt=2, user="ada"),
     f.AllocationExtended(job_id=JOB, attempt=2, expires_ns=1_800_000_000_000_000_000, user="ada"),
+    f.ReservationSet(reservation="course", nodes=(NODE,), start_ns=5, end_ns=6, tenants=(TENANT,), users=("bob",), user="ada"),
+    f.ReservationCleared(reservation="course", user="ada"),
     f.JobAdmitted(job_id=JOB),
     f.JobRejected(job_id=JOB, reason="too many wait"),
     f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),

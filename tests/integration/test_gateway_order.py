@@ -15,6 +15,22 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield found
 
 
+async def test_nodes_are_kept_for_a_tenant_listed_named_by_a_job_and_given_back(world: World) -> None:
+    await world.writers.register("n1")
+    await world.settle()
+    wish = {"nodes": ["n1"], "users": ["ada"], "duration": "2h", "start": "2030-01-01T00:00:00Z"}
+    await world.ask("PUT", "/v1/reservations/course", 422, json=wish)
+    made = await world.ask("PUT", "/v1/reservations/course", 201, json={**wish, "start": ""})
+    assert (made["nodes"], made["users"], made["maintenance"]) == (["n1"], ["ada"], False)
+    assert [each["name"] for each in (await world.ask("GET", "/v1/reservations"))["reservations"]] == ["course"]
+    async with world.as_("member", "ada") as ada, world.as_("member", "eve") as eve:
+        assert (await ada.submit(reservation="course"))["state"] == "pending"
+        assert "not for eve" in (await eve.ask("POST", "/v1/jobs", 403, json={"command": ["x"], "reservation": "course"}))["detail"]
+        await eve.ask("DELETE", "/v1/reservations/course", 403)
+    await world.ask("DELETE", "/v1/reservations/course", 204)
+    assert (await world.ask("GET", "/v1/reservations"))["reservations"] == []
+
+
 async def test_a_queue_is_set_listed_and_named_by_a_job(world: World) -> None:
     await world.ask("POST", "/v1/jobs", 422, json={"command": ["x"], "queue": "night"})
     await world.ask("PUT", "/v1/queues/night", 201, json={"policy": "fair_share", "weight": 50})

@@ -74,6 +74,13 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             if job.spec.allocation is not None:
                 yield f.AllocationExtended(job_id=job.job_id, attempt=job.attempt, expires_ns=chance.randrange(9))
     yield f.QueueSet(queue=chance.choice(("default", "night")), policy=chance.choice(POLICIES))
+    start_ns, window = chance.randrange(200) * 1_000_000_000, chance.choice(("course", "night"))
+    tenants = (chance.choice(TENANTS),) if chance.random() < 0.5 else ()
+    nodes = tuple(chance.sample(NODES, chance.randint(1, 2)))
+    yield f.ReservationSet(
+        reservation=window, nodes=nodes, start_ns=start_ns, end_ns=start_ns + chance.randrange(99) * 1_000_000_000, tenants=tenants
+    )
+    yield f.ReservationCleared(reservation=window)
     yield f.TenantSet(
         tenant=chance.choice(TENANTS),
         max_waiting=chance.randrange(3),
@@ -303,11 +310,9 @@ def wild(chance: Random) -> AnyFact:
         f.SecretRemoved(tenant=chance.choice(TENANTS), name=word),
         f.ModelDeployed(name=model, spec=ModelSpec(command=(), replicas=number), tenant=chance.choice(TENANTS)),
         *(f.ModelScaled(name=model, replicas=number), f.ModelUndeployed(name=model)),
-        f.NodeInvited(node_id=node_id, secret_hash=word, expires_ns=number),
-        f.NodeJoined(node_id=node_id, secret_hash=word, public_key=word),
+        *_wild_words_of_operators(node_id, word, number),
         f.NodeRemovalRequested(node_id=node_id, wait=chance.random() < 0.5),
         f.NodeRemoved(node_id=node_id),
-        f.QueueSet(queue=word, policy=word, weight=number, ageing_s=number),
         f.JobUpdated(job_id=job_id, priority=number, time_limit_s=number, held=chance.choice((None, True, False)), user=word),
         f.RequeueRequested(job_id=job_id, attempt=attempt, user=word),
         *(kind(job_id=job_id, attempt=attempt, expires_ns=number) for kind in (f.AllocationExtended, f.AllocationWarned)),
@@ -351,6 +356,16 @@ def _wild_preemption(job_id: JobId, attempt: int, node_id: NodeId, members: tupl
 def _wild_element(array: JobId, number: int, priority: int) -> AnyFact:
     name = arrays.element_id(array, number)
     return f.ElementBegun(job_id=name, array=array, number=number, tenant=TENANTS[0], priority=priority)
+
+
+def _wild_words_of_operators(node_id: NodeId, word: str, number: int) -> tuple[AnyFact, ...]:
+    return (
+        f.NodeInvited(node_id=node_id, secret_hash=word, expires_ns=number),
+        f.NodeJoined(node_id=node_id, secret_hash=word, public_key=word),
+        f.QueueSet(queue=word, policy=word, weight=number, ageing_s=number),
+        f.ReservationSet(reservation=word, nodes=(node_id,), start_ns=number, end_ns=number, tenants=(TenantId(word),), users=(word,)),
+        f.ReservationCleared(reservation=word),
+    )
 
 
 def wild_placement(cluster: Cluster, chance: Random) -> AnyFact | None:

@@ -87,6 +87,7 @@ def a_spec(chance: Random) -> JobSpec:
         time_limit_s=chance.choice((0, 0, 3)),
         estimate_s=chance.choice((0, 4, 9, 30)),
         preemptible=chance.random() < 0.5,
+        reservation=chance.choice(("", "", "course")),
     )
 
 

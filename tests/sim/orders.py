@@ -10,11 +10,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.model import JobId
+from libs.common.model import JobId, NodeId, TenantId
 from libs.common.ordering import AFTER, DEFAULT_QUEUE, POLICIES
+from tests.sim.clock import EPOCH_NS
 
 PART_OF_SEEDS: Final = 0.5
 NIGHT: Final = "night"
+COURSE: Final = "course"
 SECOND_NS: Final = 1_000_000_000
 LIMITED: Final = 0.6
 
@@ -27,7 +29,9 @@ def with_orders(seed: int, acts: TimedFacts, storm_s: float) -> TimedFacts:
     if dice.random() >= PART_OF_SEEDS:
         return acts
     ends = random.Random(f"ends {seed}")
+    windows = random.Random(f"windows {seed}")
     found: TimedFacts = [(0.0, tuple(_queue(dice, ends, name) for name in (DEFAULT_QUEUE, NIGHT)))]
+    found += _reservation(windows, storm_s)
     for at_s, facts in acts:
         found.append((at_s, tuple(_ordered(dice, ends, fact) if isinstance(fact, f.JobSubmitted) else fact for fact in facts)))
         for fact in found[-1][1]:
@@ -41,8 +45,26 @@ def _queue(dice: random.Random, ends: random.Random, name: str) -> f.QueueSet:
     return f.QueueSet(queue=name, policy=policy, weight=weight, ageing_s=ageing_s, backfill=ends.choice((None, None, None, True, False)))
 
 
+def _reservation(dice: random.Random, storm_s: float) -> TimedFacts:
+    """A node is kept for a tenant, or for nobody, from some time on; the storm is not over when it is nobody's again."""
+    start_ns = EPOCH_NS + int(dice.choice((-3_600, 0, 10, 30, 3_600)) + dice.uniform(0, 5)) * SECOND_NS
+    end_ns = start_ns + dice.choice((5, 60, 7_200)) * SECOND_NS
+    nodes = tuple(NodeId(name) for name in dice.sample(("n0", "n1", "n2", "n3"), dice.choice((1, 1, 2))))
+    tenants = tuple(TenantId(name) for name in dice.choice(((), ("red",), ("red", "default"))))
+    course = f.ReservationSet(reservation=COURSE, nodes=nodes, start_ns=start_ns, end_ns=end_ns, tenants=tenants, user="u")
+    set_s = dice.uniform(0.0, 4.0)
+    return [
+        (set_s, (course,)),
+        (dice.uniform(set_s + 1.0, max(set_s + 2.0, storm_s)), (f.ReservationCleared(reservation=COURSE, user="u"),)),
+    ]
+
+
 def _ordered(dice: random.Random, ends: random.Random, fact: f.JobSubmitted) -> f.JobSubmitted:
-    words: dict[str, Any] = {"queue": dice.choice(("", "", NIGHT)), "estimate_s": dice.choice((0, 1, 5, 30))}
+    words: dict[str, Any] = {
+        "reservation": ends.choice(("", "", "", COURSE)),
+        "queue": dice.choice(("", "", NIGHT)),
+        "estimate_s": dice.choice((0, 1, 5, 30)),
+    }
     if dice.random() < 0.2:
         words["after"] = ((dice.choice(AFTER), JobId(f"job-{dice.randrange(20)}")),)
     if dice.random() < 0.2:

@@ -18,6 +18,7 @@ from libs.common.job_life import RUNNING
 from libs.common.log import AppendUnknown
 from libs.common.messages import Desired, Orders
 from libs.common.model import NodeId
+from libs.common.reservation import Reservation
 from libs.common.service import Shell
 from libs.common.writer import Writer
 from services.audit import trim
@@ -26,12 +27,13 @@ from services.audit.trimmer import Trimmer
 from services.node_agent import gossip
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
-from services.scheduler import attempts, decide, renewals, state
+from services.scheduler import attempts, backfill, decide, renewals, reservations, state
 from services.scheduler.leases import Leases
 from services.scheduler.placement import capacity, choose, circles, place, ranking
 from services.scheduler.policies import POLICIES
 from services.scheduler.renewals import Renewals
 from services.scheduler.service import Scheduler
+from services.scheduler.state import State
 from tests.sim.log import SimStream
 from tests.sim.machine import Machine
 from tests.sim.slot import Slot
@@ -60,7 +62,7 @@ def neither_guard_nor_commit_numbers(patch: pytest.MonkeyPatch) -> None:
 def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
     """A part of a device is free for whoever comes, whatever tenant has the rest."""
     patch.setattr(capacity, "circle_on", lambda cluster, view: circles.SHARING)
-    patch.setattr(decide, "circle_of", lambda cluster, tenant: circles.SHARING)
+    patch.setattr(backfill, "circle_of", lambda cluster, tenant: circles.SHARING)
 
 
 def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +100,17 @@ def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
 
 def who_passes_takes_what_was_promised(patch: pytest.MonkeyPatch) -> None:
     """A job behind the first one begins wherever it fits, whenever it ends."""
-    patch.setattr(decide, "beside", lambda state, promise, job, shape, choice: choice)
+    patch.setattr(backfill, "ends_in_time", lambda job, promise, now_ns: True)
+
+
+def a_reservation_is_kept_only_once_it_has_begun(patch: pytest.MonkeyPatch) -> None:
+    """A node is anybody's until the time for which it is kept, however long they stay."""
+    in_the_way = reservations.in_the_way
+
+    def hasty(state: State, job: Job) -> list[Reservation]:
+        return [each for each in in_the_way(state, job) if each.start_ns <= state.wall_ns]
+
+    patch.setattr(reservations, "in_the_way", hasty)
 
 
 def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
 from services.api_gateway.views.queues import QueueShown
+from services.api_gateway.views.reservations import ReservationShown
 
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
@@ -326,6 +327,9 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/jobs/{ref}/requeue"): Answer((202,), JobShown),
     ("GET", "/v1/queues"): _list("queues", QueueShown),
     ("PUT", "/v1/queues/{name}"): Answer((200, 201), QueueShown),
+    ("GET", "/v1/reservations"): _list("reservations", ReservationShown),
+    ("PUT", "/v1/reservations/{name}"): Answer((200, 201), ReservationShown),
+    ("DELETE", "/v1/reservations/{name}"): GONE,
     ("POST", "/v1/deployments"): Answer((200, 201), ModelShown),
     ("GET", "/v1/deployments"): _list("deployments", ModelShown),
     ("GET", "/v1/deployments/{name}"): Answer(kind=ModelShown),

@@ -15,7 +15,7 @@ from libs.common.cluster import Job
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
 from libs.common.model import JobId, TenantId
-from services.api_gateway import idempotency, intents, order_intents, roles, secret_intents
+from services.api_gateway import idempotency, intents, order_intents, reservation_intents, roles, secret_intents
 from services.api_gateway.fields import check_one_of, check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
@@ -98,6 +98,7 @@ async def meant(request: Request, kind: str, meaning: Callable[[object, JobId], 
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload)
         spec = order_intents.check_order(gateway.cluster, fact.spec, lambda ref: job_of(request, ref))
+        reservation_intents.check(gateway.cluster, spec, fact.tenant, fact.user)
         fact = replace(fact, spec=spec)
     return fact, once
 

@@ -22,6 +22,7 @@ from services.api_gateway import (
     placement_fields,
     policy_fields,
     prune_intents,
+    reservation_intents,
     roles,
 )
 from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
@@ -31,6 +32,7 @@ from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import request as openai_request
 from services.api_gateway.order_intents import QueueWish
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
+from services.api_gateway.reservation_intents import ReservationWish
 
 Schema = dict[str, Any]
 
@@ -39,7 +41,8 @@ DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type":
 USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
 DURATIONS: Final = (
     *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
-    *("estimate", "estimate_s", "ageing", "expires", "warn", "by", "checkpoint_grace", "checkpoint_grace_s", "min_run", "min_run_s"),
+    *("estimate", "estimate_s", "ageing", "duration", "expires", "warn", "by"),
+    *("checkpoint_grace", "checkpoint_grace_s", "min_run", "min_run_s"),
 )
 # Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
 SIZE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX}, {"type": "string"}]}
@@ -89,6 +92,7 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, intents.RANGES, ()),
     ("PUT", "/v1/queues/{name}"): (QueueWish, order_intents.QUEUE_RANGES, ("policy",)),
+    ("PUT", "/v1/reservations/{name}"): (ReservationWish, reservation_intents.RANGES, ("duration",)),
     ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),

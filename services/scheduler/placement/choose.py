@@ -19,8 +19,8 @@ Choice = list[tuple[NodeId, tuple[GpuHold, ...]]]
 NOTHING: Final[Choice] = []
 
 
-def choose(capacity: Capacity, spec: JobSpec, circle: str) -> Choice:
-    return choose_for(capacity, wish_of(spec), circle)
+def choose(capacity: Capacity, spec: JobSpec, circle: str, barred: int = 0) -> Choice:
+    return choose_for(capacity, wish_of(spec), circle, barred)
 
 
 def choose_for(capacity: Capacity, wish: Wish, circle: str, barred: int = 0) -> Choice:

@@ -6,7 +6,7 @@ when it ends counts `UNKNOWN`, so that of nodes without a time the one with the 
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import or_
 from typing import Final
@@ -61,20 +61,6 @@ class Forecast:
             if when is not None:
                 self.whens[index] = when
 
-    def earliest(self, near: Neighbours) -> tuple[int, int]:
-        """From when on the whole wish can be served, and on which nodes, as bits; none where it never can be."""
-        if self.wish.nodes == 1 and self.whens:
-            when, index = min(zip(self.whens.values(), self.whens, strict=True))
-            return when, 1 << index
-        order = sorted(self.whens, key=lambda index: (self.whens[index], index))
-        first = list(accumulate((1 << index for index in order), or_))
-        count = bisect_left(first, True, key=lambda nodes: together(nodes, self.wish, near) != 0)
-        if count == len(first):
-            return UNKNOWN, 0
-        group = together(first[count], self.wish, near)
-        chosen = [index for index in order if group >> index & 1][: self.wish.nodes]
-        return max(self.whens[index] for index in chosen), sum(1 << index for index in chosen)
-
     def _when(self, cluster: Cluster, place: Place, now_ns: int) -> int | None:
         """None: not even with nothing on it. An end that has passed is not known any more."""
         ends: list[tuple[int, str]] = []
@@ -93,6 +79,21 @@ class Forecast:
         if not host_serves(later, self.wish) or not later.admits(self.wish):
             return False
         return next(takes(later, self.wish, self.circle, later.needs(self.wish)), None) is not None
+
+
+def earliest(whens: Mapping[int, int], wish: Wish, near: Neighbours) -> tuple[int, int]:
+    """From when on the whole wish can be served, and on which nodes, as bits; none where it never can be."""
+    if wish.nodes == 1 and whens:
+        when, index = min(zip(whens.values(), whens, strict=True))
+        return when, 1 << index
+    order = sorted(whens, key=lambda index: (whens[index], index))
+    first = list(accumulate((1 << index for index in order), or_))
+    count = bisect_left(first, True, key=lambda nodes: together(nodes, wish, near) != 0)
+    if count == len(first):
+        return UNKNOWN, 0
+    group = together(first[count], wish, near)
+    chosen = [index for index in order if group >> index & 1][: wish.nodes]
+    return max(whens[index] for index in chosen), sum(1 << index for index in chosen)
 
 
 def _attempts(place: Place) -> list[str]:

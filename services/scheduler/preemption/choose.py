@@ -15,6 +15,7 @@ from services.scheduler.placement.choose import Choice
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import Wish
 from services.scheduler.preemption.offers import Cost, Offer, Offers, saved_ns, share_of
+from services.scheduler.reservations import closed_to
 from services.scheduler.state import State
 
 
@@ -34,7 +35,7 @@ class _Picked(NamedTuple):
 def room_for(state: State, job: Job, wish: Wish) -> Room | None:
     """What jobs of lower priority can make; None where they cannot, or need not."""
     offers = state.offers(wish, circle_of(state.cluster, job.tenant), job.spec.priority)
-    room = _room(state, wish, offers.of, offers.members, lambda: offers.cheapest(state.wall_ns))
+    room = _room(state, wish, offers.of, offers.members & ~closed_to(state, job), lambda: offers.cheapest(state.wall_ns))
     return room if room is not None and room.victims else None
 
 

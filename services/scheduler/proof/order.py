@@ -7,12 +7,13 @@ from typing import Final, NamedTuple
 from libs.common.cluster import Job
 from libs.common.ordering import SECOND_NS
 from services.scheduler import line, policies
-from services.scheduler.backfill import may_be_passed, promise_to
+from services.scheduler.backfill import promise_to
 from services.scheduler.decide import stands_aside
 from services.scheduler.line import heads, rank
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.forecast import UNKNOWN
 from services.scheduler.proof.classes import Blocker, blocker, named
+from services.scheduler.reservations import line_of
 from services.scheduler.state import State
 
 _FIRST: Final = "was submitted first"
@@ -44,14 +45,15 @@ def before(state: State, job: Job, named: int) -> Before:
 
 def in_the_way(state: State, job: Job, named: int) -> list[Job]:
     """The same, but of each shape the first only: quickly found."""
-    first = (job_id for _, job_id, shape, _ in line.before(state, job) if not stands_aside(state, shape, state.cluster.jobs[job_id]))
-    return [state.cluster.jobs[job_id] for job_id in islice(first, named)]
+    ahead = ((state.cluster.jobs[job_id], shape) for _, job_id, shape, _ in line.before(state, job))
+    same_nodes = ((other, shape) for other, shape in ahead if line_of(state, other) == line_of(state, job))
+    return list(islice((other for other, shape in same_nodes if not stands_aside(state, shape, other)), named))
 
 
 def promised(state: State, job: Job) -> list[Blocker]:
     """The nodes that are promised to the first that waits, where that one may be passed at all."""
     first = in_the_way(state, job, 1)
-    if not first or not may_be_passed(state, first[0]):
+    if not first or not state.queue_named(state.lane_of(first[0]).queue).backfill:
         return []
     promise = promise_to(state, first[0])
     nodes = [state.capacity.nodes[index] for index in bits(promise.nodes)]

@@ -13,6 +13,7 @@ from services.scheduler.proof.change import many
 from services.scheduler.proof.classes import Blocker, blocker, node_blockers
 from services.scheduler.proof.order import Before
 from services.scheduler.queue import shape_of
+from services.scheduler.reservations import closed_to, is_early, window_words
 from services.scheduler.state import State
 
 
@@ -65,6 +66,12 @@ def _at_once(job: Job) -> Reason:
 def _asked(state: State, job: Job, ahead: Before) -> Reason:
     """What decides, in the order in which the rules ask; what rules the nodes out is said in any case."""
     nodes = node_blockers(state, job)
+    kept = [blocker(*words) for words in window_words(state, job)]
+    nodes = nodes._replace(blockers=[*kept, *nodes.blockers])
+    apart = nodes.serving >= job.spec.nodes and not kept
+    if is_early(state, job):
+        early = f"its reservation {job.spec.reservation} has not begun"
+        return Reason(early, nodes.blockers, "muster reservations says when it begins")
     shape = shape_of(job)
     tenant = tenant_of(state.cluster, job.tenant)
     if tenant.exhausted:
@@ -73,7 +80,7 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
         return _at_limit(tenant, shape.wish.total_share, nodes.blockers)
     if not possible(state.capacity, shape.wish):
         return Reason(f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}", nodes.blockers, _other(state, job))
-    choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant))
+    choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant), closed_to(state, job))
     if passes_limit(state, shape, choice):
         return _at_limit(tenant, sum(hold.share for _, holds in choice for hold in holds), nodes.blockers)
     queue = [blocker("queue order", ahead.many, f"by the order of its queue ({order.policy_name(state, job)})")] if ahead.many else []
@@ -82,10 +89,10 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
         first = ahead.first[0].job_id if ahead.first else "another decision"
         found = [*queue, *order.promised(state, job), *nodes.blockers]
         return Reason(f"it would fit, but {first} is before it in the queue and waits for devices", found, wait)
-    together = [blocker("nodes that are not together as it asks", nodes.serving, _apart(job))] if nodes.serving >= job.spec.nodes else []
+    together = [blocker("nodes that are not together as it asks", nodes.serving, _apart(job))] if apart else []
     behind = f"; {ahead.first[0].job_id} is before it in the queue" if ahead.many else ""
     found = [*queue, *together, *nodes.blockers]
-    return Reason(f"it needs {_wish(job)}, and {_enough(job, nodes.serving)}{behind}", found, wait)
+    return Reason(f"it needs {_wish(job)}, and {_enough(job, nodes.serving, bool(kept))}{behind}", found, wait)
 
 
 def _apart(job: Job) -> str:
@@ -93,11 +100,13 @@ def _apart(job: Job) -> str:
     return ", ".join(required) or "one model on all of them"
 
 
-def _enough(job: Job, serving: int) -> str:
+def _enough(job: Job, serving: int, kept: bool) -> str:
     if not serving:
         return "no node has that free now" if job.spec.nodes == 1 else "no node could take a member now"
     if serving < job.spec.nodes:
         return f"{many(serving, 'node')} could take a member now"
+    if kept:
+        return "nodes that could take it are kept for others"
     return f"{serving} nodes could take a member now, but not so many of them together as it asks"
 
 

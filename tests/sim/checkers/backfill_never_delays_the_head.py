@@ -3,7 +3,7 @@ passes it.
 
 Who is first is the line's own word (`services/scheduler/line.py`); from when on it fits is asked here of the cluster without the attempts
 that will have ended, one after the other. Who was first when devices were reserved for it may be placed there later. Looked at only where
-the scheduler knew all that stands in the log before its commit.
+the scheduler knew all that stands in the log before its commit, and no nodes are kept for anybody.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class BackfillNeverDelaysTheHead(Checker):
     def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
         self.first = None
         placed = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
-        if placed is not None and self.others <= commit.seen and not placed.preemption.reserved:
+        known = self.others <= commit.seen and not cluster.reservations
+        if placed is not None and known and not placed.preemption.reserved:
             first = self._passed_by(cluster, placed)
             if first is not None:
                 self.passed += 1

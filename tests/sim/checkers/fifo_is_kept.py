@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 # Two jobs are compared by these; in all else they must be alike, or the cluster may have room for the later alone (another MIG profile).
+FOREVER: Final = 1 << 62
 AMOUNTS: Final = ("nodes", "gpus", "share", "cpus_milli", "memory_bytes")
 
 
@@ -60,4 +61,9 @@ def _could_go(job: Job, placed: Job) -> bool:
     one, other = wish_of(job.spec), wish_of(placed.spec)
     asks_no_more = all(getattr(one, name) <= getattr(other, name) for name in AMOUNTS)
     alike = replace(one, strategy=other.strategy, **{name: getattr(other, name) for name in AMOUNTS}) == other
+    waits_for = (job.spec.reservation, job.spec.reservation and job.user) == (
+        placed.spec.reservation,
+        placed.spec.reservation and placed.user,
+    )
+    asks_no_more = asks_no_more and waits_for and (job.spec.time_limit_s or FOREVER) <= (placed.spec.time_limit_s or FOREVER)
     return asks_no_more and alike and job.has_room and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)

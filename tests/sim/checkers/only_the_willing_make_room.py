@@ -4,29 +4,41 @@ and it is tried again, whatever came of it, unless it had ended well or somebody
 
 from typing import Final
 
-from libs.common.change import Stamp
+from libs.common.change import Change, Stamp
 from libs.common.cluster import Cluster
-from libs.common.facts import AnyFact, Commit, JobClosed, JobPreempted, Unknown
+from libs.common.facts import AnyFact, Commit, JobClosed, JobPreempted, JobUpdated, Unknown
 from libs.common.job_life import PREEMPTED
 from tests.sim.checkers.checker import Checker
+from tests.sim.world import World
 
 # Two machines' clocks differ by so much at most (`machine.power_on`).
 RATE_MAX: Final = 1.01
 
 
 class OnlyTheWillingMakeRoom(Checker):
+    """`updated`: by job, the last sequence at which its priority was changed, which the scheduler may not have seen."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.updated: dict[str, int] = {}
+
+    def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
+        if isinstance(fact, JobUpdated):
+            self.updated[fact.job_id] = stamp.seq
+
     def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
         if isinstance(fact, JobPreempted):
-            self._preempted(cluster, fact)
+            self._preempted(cluster, fact, commit.seen)
         if isinstance(fact, JobClosed):
             job = cluster.jobs[fact.job_id]
             well = fact.outcome == "completed" or job.cancel is not None
             if job.stop_reason == PREEMPTED and not well:
                 self.fail(f"{fact.job_id} was preempted and is {fact.outcome} for it ({fact.reason})")
 
-    def _preempted(self, cluster: Cluster, fact: JobPreempted) -> None:
+    def _preempted(self, cluster: Cluster, fact: JobPreempted, seen: int) -> None:
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
-        if not job.spec.preemptible or job.spec.priority >= by.spec.priority:
+        known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
+        if not job.spec.preemptible or (known and job.spec.priority >= by.spec.priority):
             self.fail(f"{fact.job_id} of priority {job.spec.priority} is preempted for {fact.by} of {by.spec.priority}")
         living = [running for running in self.world.truth.by_job.get(fact.job_id, ()) if running.attempt == fact.attempt]
         ran_s = max((self.world.loop.now - running.began_s for running in living), default=job.spec.min_run_s)

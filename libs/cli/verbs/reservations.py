@@ -1,0 +1,29 @@
+"""`muster reservations`."""
+
+from typing import Final
+
+import click
+
+from libs.cli.gateway import Json, ask_all
+from libs.cli.output import listed, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column
+
+COLUMNS: Final = (Column("NAME"), Column("FROM"), Column("TO"), Column("FOR"), Column("NODES"))
+
+
+@click.command(short_help="List reservations and maintenances.")
+@listed
+def command(form: str, no_headers: bool) -> None:
+    """List reservations and maintenances.
+
+    Those that are not over, by when they begin.
+    """
+    found = ask_all(read_profile(), "/v1/reservations", "reservations")
+    if not print_value(found, form):
+        print_table(COLUMNS, [_row(each) for each in found], not no_headers, form == "wide")
+
+
+def _row(kept: Json) -> list[str]:
+    whose = ",".join((*kept["tenants"], *kept["users"])) or "nobody (maintenance)"
+    return [kept["name"], kept["start"], kept["end"], whose, ",".join(kept["nodes"])]

@@ -1,0 +1,116 @@
+"""What a request about reservations means: acts, refuses naming the field, and who may name one."""
+
+from typing import Any
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.cluster import Cluster
+from libs.common.errors import Refused
+from libs.common.model import TenantId
+from services.api_gateway import reservation_intents as intents
+from services.api_gateway.problems import Denied, Problem
+from tests.given import SECOND_NS, given, registered, spec
+
+NOW = 1_790_000_000 * SECOND_NS
+HOUR_NS = 3_600 * SECOND_NS
+
+
+def cluster() -> Cluster:
+    nodes = [registered("a", labels={"gpu": "h100"}), registered("b"), registered("c", labels={"gpu": "h100"})]
+    return given(f.TenantSet(tenant=TenantId("red")), nodes).cluster
+
+
+def wished(found: Cluster | None = None, name: str = "course", **wish: Any) -> f.ReservationSet:
+    return intents.reservation(found or cluster(), {"duration": "1h", **wish}, name, "root", NOW)
+
+
+def test_nodes_are_kept_for_a_tenant_from_a_time_on() -> None:
+    assert wished(nodes=["b", "b"], tenants=["red"], start="2026-12-24T18:00:00Z") == f.ReservationSet(
+        reservation="course",
+        nodes=("b",),
+        start_ns=1_798_135_200 * SECOND_NS,
+        end_ns=1_798_138_800 * SECOND_NS,
+        tenants=("red",),
+        user="root",
+    )
+
+
+def test_a_maintenance_begins_now_and_is_for_nobody() -> None:
+    found = wished(nodes=["a"], maintenance=True)
+    assert (found.start_ns, found.end_ns, found.tenants, found.users) == (NOW, NOW + HOUR_NS, (), ())
+
+
+def test_nodes_may_be_given_by_number_and_labels() -> None:
+    assert wished(count=1, node_labels={"gpu": "h100"}, users=["ada"]).nodes == ("a",)
+    assert wished(node_labels={"gpu": "h100"}, users=["ada"]).nodes == ("a", "c")
+    assert wished(count=2, users=["ada"]).nodes == ("a", "b")
+    with pytest.raises(Refused, match="2 usable nodes"):
+        wished(count=3, node_labels={"gpu": "h100"}, users=["ada"])
+
+
+def test_a_node_that_is_lost_is_not_chosen() -> None:
+    found = cluster()
+    found.nodes[next(iter(found.nodes))].state = "unreachable"
+    assert wished(found, count=1, users=["ada"]).nodes == ("b",)
+
+
+def test_a_node_is_kept_for_one_at_a_time_but_may_always_be_maintained() -> None:
+    found = cluster()
+    found.reservations["other"] = intents.Reservation("other", wished(nodes=["a"], users=["ada"]).nodes, NOW, NOW + HOUR_NS)
+    with pytest.raises(Problem, match="node a is kept for other"):
+        wished(found, nodes=["a"], users=["ada"])
+    assert wished(found, count=1, users=["ada"]).nodes == ("b",)
+    assert wished(found, nodes=["a"], maintenance=True).nodes == ("a",)
+    assert wished(found, name="other", nodes=["a"], users=["ada"]).nodes == ("a",)
+    assert wished(found, nodes=["a"], users=["ada"], start="2027-01-01T00:00:00Z").nodes == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"nodes": ["a"]}, "tenants"),
+        ({"nodes": ["a"], "users": ["ada"], "maintenance": True}, "tenants"),
+        ({"users": ["ada"]}, "nodes"),
+        ({"users": ["ada"], "nodes": ["a"], "count": 1}, "nodes"),
+        ({"users": ["ada"], "nodes": ["nope"]}, "node 'nope'"),
+        ({"users": ["ada"], "count": -1}, "count"),
+        ({"tenants": ["blue"], "nodes": ["a"]}, "tenant 'blue'"),
+        ({"users": ["ada"], "nodes": ["a"], "duration": 0}, "duration"),
+        ({"users": ["ada"], "nodes": ["a"], "start": "2020-01-01T00:00:00Z"}, "start"),
+        ({"users": ["ada"], "nodes": ["a"], "start": "2099-01-01T00:00:00Z"}, "start"),
+        ({"users": ["ada"], "nodes": ["a"], "speed": 1}, "field 'speed'"),
+    ],
+)
+def test_what_means_nothing_is_refused_by_its_name(wish: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        wished(**wish)
+
+
+@pytest.mark.parametrize("body", [None, {}, {"nodes": ["a"]}])
+def test_a_reservation_has_a_length_and_a_name(body: object) -> None:
+    with pytest.raises(Refused, match="duration"):
+        intents.reservation(cluster(), body, "course", "root", NOW)
+    with pytest.raises(Refused, match="reservation"):
+        intents.reservation(cluster(), body, "Not A Name", "root", NOW)
+
+
+def test_only_what_is_there_can_be_cleared() -> None:
+    found = cluster()
+    with pytest.raises(Problem, match="no reservation"):
+        intents.clearance(found, "course", "root")
+    found.reservations["course"] = intents.Reservation("course", (), 0, 1)
+    assert intents.clearance(found, "course", "root") == f.ReservationCleared(reservation="course", user="root")
+
+
+def test_a_job_names_a_reservation_that_is_for_it() -> None:
+    found = cluster()
+    found.reservations["course"] = intents.Reservation("course", (), 0, 1, (TenantId("red"),), ("ada",))
+    job = spec(reservation="course")
+    intents.check(found, spec(), TenantId("blue"), "bob")
+    intents.check(found, job, TenantId("red"), "bob")
+    intents.check(found, job, TenantId("blue"), "ada")
+    with pytest.raises(Denied, match="not for bob of tenant blue"):
+        intents.check(found, job, TenantId("blue"), "bob")
+    with pytest.raises(Refused, match="reservation"):
+        intents.check(found, spec(reservation="cours"), TenantId("red"), "")
