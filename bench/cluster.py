@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,17 +75,21 @@ def children_of(pid: int) -> list[int]:
 
 
 @contextmanager
-def running(replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True, gateways: int = 1) -> Iterator[Cluster]:
-    """A cluster that answers, ended with the block; `urls` are its gateways'."""
+def running(
+    replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True, gateways: int = 1, local: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """A cluster that answers, ended with the block; `urls` are its gateways'. `local`: own devices too, with these variables."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         state = Path(folder)
         (state / "logs").mkdir()
         (nats_port,), port = servers.free_ports(1), servers.free_port_run(gateways)
-        shape = Shape(cluster_id="bench", nodes=nodes, gpus=gpus, port=port, gateways=gateways, nats_port=nats_port)
+        shape = Shape(
+            cluster_id="bench", nodes=nodes, gpus=gpus, port=port, gateways=gateways, nats_port=nats_port, local=local is not None
+        )
         group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
         key = identity.api_key(state / "keys", "")
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
-        told = {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": str(replicas)}
+        told = {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": str(replicas), **(local or {})}
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
         for spec in specs:
@@ -96,7 +100,7 @@ def running(replicas: int = 1, nodes: int = 4, gpus: int = 8, audit: bool = True
                     spec.command, env={**spec.environment, **told}, stdout=log, stderr=log, preexec_fn=die_with_parent()
                 )
         try:
-            await_ready(f"http://127.0.0.1:{port}", key, nodes)
+            await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
             urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
             yield Cluster(state, urls[0], key, processes, urls)
         finally:

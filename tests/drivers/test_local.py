@@ -38,6 +38,14 @@ async def test_devices_of_two_vendors_are_found_together_and_told_apart(fakes: F
     await driver.close()
 
 
+async def test_a_vendor_without_devices_keeps_no_process(fakes: Fakes) -> None:
+    driver = LocalDriver()
+    await driver.inventory()
+    assert [vendor.process.child is not None for vendor in driver.vendors] == [True, False, False]
+    assert await driver.events() == [] and [vendor.process.child is not None for vendor in driver.vendors] == [True, False, False]
+    await driver.close()
+
+
 async def test_a_driver_that_hangs_wedges_no_other_vendor(fakes: Fakes) -> None:
     fakes.tell("amd", "amdsmi_init * hang")
     driver = LocalDriver(2.0)

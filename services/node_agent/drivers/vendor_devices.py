@@ -40,6 +40,8 @@ class VendorDevices:
             return
         assert isinstance(found, Listed), "that is what LIST answers"
         self.missing = found.missing
+        if not found.devices:
+            await self.close()  # a process that has nothing to do
         answers = await self._each(r.DESCRIBE, found.devices)
         self.devices = {address: answer for address, answer in answers.items() if isinstance(answer, Device)}
 
