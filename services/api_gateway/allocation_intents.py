@@ -11,23 +11,25 @@ from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.errors import Refused
 from libs.common.facts import AllocationExtended, JobSubmitted, check_fact_size
-from libs.common.model import KEEPER, Allocation, JobId
+from libs.common.model import KEEPER, Allocation, JobId, JobSpec
 from libs.common.ordering import SECOND_NS
 from libs.common.tenant import Tenant
-from services.api_gateway import intents
-from services.api_gateway.fields import check_range
+from services.api_gateway import intents, placement_fields
+from services.api_gateway.fields import check_range, names_of
 from services.api_gateway.intents import YEAR_S
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import duration_s
 
 # So long it is held when nobody says how long.
 EXPIRES_S: Final = 3_600
-# What a submission may say of a command and of how it runs, ends and begins again.
-OF_A_COMMAND: Final = (
-    *("command", "stdin", "upload", "output_limit_bytes", "retries", "requeue", "time_limit", "time_limit_s", "max_execution_time"),
-    *("estimate", "estimate_s", "deadline", "deadline_ns", "hold", "singleton", "after"),
+_NAMES: Final = names_of(JobSpec)
+# What a job may say of where it runs, as JobSpec has it.
+WHERE: Final = (*_NAMES[_NAMES.index("vendor") : _NAMES.index("queue")], *placement_fields.ALIASES)
+FIELDS: Final = (
+    *("name", "labels", "user", "user_id", "nodes", "gpus", "gpu_share", "fraction", "priority", "queue", "reject_if_impossible"),
+    *("workdir", "env", "secrets", "start_s", "grace_s", "on_control_loss", "expires", "warn"),
+    *WHERE,
 )
-FIELDS: Final = (*(name for name in intents.SUBMIT_FIELDS if name not in OF_A_COMMAND), "expires", "warn")
 EXTEND_FIELDS: Final = ("by", "user")
 
 

@@ -34,7 +34,23 @@ def test_without_a_word_it_is_for_an_hour() -> None:
     assert intents.allocation({}, J).spec.allocation == Allocation(3_600, 300)
 
 
-@pytest.mark.parametrize("field", ["command", "upload", "time_limit", "retries", "hold", "after", "stdin", "serve", "allocation"])
+OF_A_COMMAND = (
+    "command",
+    "upload",
+    "time_limit",
+    "retries",
+    "hold",
+    "after",
+    "stdin",
+    "serve",
+    "allocation",
+    "array",
+    "preemptible",
+    "deadline",
+)
+
+
+@pytest.mark.parametrize("field", OF_A_COMMAND)
 def test_what_is_said_of_a_command_is_refused(field: str) -> None:
     with pytest.raises(Refused, match=field):
         intents.allocation({field: "x"}, J)
