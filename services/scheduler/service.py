@@ -6,7 +6,6 @@ unchanged in tests/sim.
 """
 
 import asyncio
-import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -185,8 +184,6 @@ class Scheduler:
         await self._stand_by()
         await self._load()
         await self.shell.replay()
-        gc.collect()
-        gc.freeze()  # what was folded stays: to look through it again and again would stop decisions for tenths of a second
         await self._begin_term()
 
     async def _load(self) -> None:

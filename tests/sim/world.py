@@ -336,7 +336,6 @@ def simulate(plan: Plan, checkers: tuple[type, ...] | None = None) -> Result:
     try:
         world, _ = run_loop(_run(plan, ALL if checkers is None else checkers))
     finally:
-        gc.unfreeze()
         gc.enable()
         logging.disable(logging.NOTSET)
     return result_of(world)
