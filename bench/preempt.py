@@ -108,7 +108,9 @@ def main() -> None:
     for _ in range(WARM):
         full.step()
     running = len(full.told.state.preemptible.jobs)
-    tell("preempt_", timed(DECISIONS, full.step), gpus=NODES * 8, nodes=NODES, running=running, heads="1, 4, 8, 4 x 8")
+    tell(
+        "preempt_", timed(DECISIONS, full.told, full.step), full.told, gpus=NODES * 8, nodes=NODES, running=running, heads="1, 4, 8, 4 x 8"
+    )
 
 
 if __name__ == "__main__":
