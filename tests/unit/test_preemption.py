@@ -6,6 +6,7 @@ from libs.common.model import JobId, NodeId
 from services.scheduler.decide import decide
 from services.scheduler.outlook import KEPT_MAX
 from services.scheduler.placement.wish import Wish
+from services.scheduler.preemption.preemptible import Preemptible
 from services.scheduler.state import State
 from tests.given import SECOND_NS, ended, finished, given, member, placed, registered, released, started, tell, waiting
 from tests.unit.test_scheduler_decide import decisions
@@ -306,3 +307,16 @@ def test_an_attempt_that_is_over_rings_no_more() -> None:
     told(state, finished("low", "a"), released("low", "a"))
     decisions(state)
     assert list(state.preemptible.ring(state.cluster.jobs, 9 * SECOND_NS)) == [] and not state.preemptible.jobs
+
+
+def test_an_attempt_that_is_over_before_it_is_timed_or_before_its_time_rings_for_nobody() -> None:
+    state = given(registered("a"), running("low", 0, 1, 2, 3, min_run_s=5))
+    job, jobs = state.cluster.jobs[JobId("low")], state.cluster.jobs
+    for timed in (False, True):
+        watching = Preemptible()
+        job.state = "running"
+        watching.note(job)
+        assert not timed or list(watching.ring(jobs, 0)) == []
+        job.state = "queued"
+        watching.note(job)
+        assert list(watching.ring(jobs, 9 * SECOND_NS)) == []
