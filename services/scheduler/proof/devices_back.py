@@ -8,10 +8,14 @@ from libs.common import gpu_life
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from libs.common.facts import AnyFact
 from libs.common.model import WHOLE_GPU, NodeId
+from services.scheduler.decide import over_limit
+from services.scheduler.placement.choose import NOTHING, choose
+from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.proof.change import Change
 from services.scheduler.proof.order import in_the_way
 from services.scheduler.proof.trial import ending
+from services.scheduler.queue import shape_of
 from services.scheduler.state import State
 
 # So many of a kind are tried: those that come first by what they cost.
@@ -20,7 +24,7 @@ TRIED_MAX: Final = 16
 
 def returned(state: State, job: Job) -> Iterator[Change]:
     """A node that is lost comes back, or one of which GPUs are away is repaired."""
-    wishes = _wishes(state, job)
+    wishes = [wish_of(each.spec) for each in (job, *in_the_way(state, job, 1))]
     for node in state.cluster.nodes.values():
         away = [view for view in node_gpus(state.cluster, node) if view.health not in gpu_life.USABLE]
         if (node.usable and not away) or is_leaving(state.cluster, node.node_id) or not any(_could(state, node, wish) for wish in wishes):
@@ -66,36 +70,40 @@ def ended(state: State, job: Job) -> Iterator[Change]:
         yield Change(f"cancel {_named(other)}, which waits before it", (f.CancelRequested(job_id=other.job_id),), job.job_id, job.spec)
     for other in [state.cluster.jobs[job_id] for job_id in state.reserved if job_id != job.job_id]:
         yield Change(f"cancel {_named(other)}, for which GPUs are kept", (f.CancelRequested(job_id=other.job_id),), job.job_id)
-    wishes = _wishes(state, job)
-    on_nodes = [state.cluster.jobs[job_id] for job_id in state.noted]
+    for other in _matter(state, job)[:TRIED_MAX]:
+        facts = (f.CancelRequested(job_id=other.job_id), *ending(other))
+        yield Change(f"cancel {_named(other)}, which has {_held(other)}", facts, job.job_id)
+
+
+def _matter(state: State, job: Job) -> list[Job]:
+    """Those whose end may help. Where somebody may have to make room, or has devices kept, that is any job, for one thing leads to another;
+    at its tenant's limit that tenant's; where it would fit, so that order keeps it back or what another is promised, any; else those
+    that leave enough for it on a node of theirs, by numbers, or have devices kept for their next attempt.
+    """
+    on_nodes = (state.cluster.jobs[job_id] for job_id in state.noted)
     others = [other for other in on_nodes if other.cancel is None and other.spec.serve is None and other.array != job.job_id]
-    matter = [other for other in others if _matters(state, job, other, wishes)]
-    for other in sorted(matter, key=lambda other: (state.noted[other.job_id].share, -other.placed_ns, other.seq))[:TRIED_MAX]:
-        yield Change(
-            f"cancel {_named(other)}, which has {_held(other)}", (f.CancelRequested(job_id=other.job_id), *ending(other)), job.job_id
-        )
+    others.sort(key=lambda other: (state.noted[other.job_id].share, -other.placed_ns, other.seq))
+    if state.preemptible.jobs or state.reserved:
+        return others
+    if over_limit(state, shape_of(job)):
+        return [other for other in others if other.tenant == job.tenant]
+    if choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant)) is not NOTHING:
+        return others
+    wish = wish_of(job.spec)
+    return [
+        other
+        for other in others
+        if other.preemption.reserved or any(_left(state, node_id, other, wish) >= wish.gpus for node_id in other.members)
+    ]
 
 
-def _wishes(state: State, job: Job) -> list[Wish]:
-    """Its own, and that of the first in its way: it starts only when one of them is served."""
-    return [wish_of(each.spec) for each in (job, *in_the_way(state, job, 1))]
-
-
-def _matters(state: State, job: Job, other: Job, wishes: list[Wish]) -> bool:
-    """Whether somebody could be served, as far as numbers go, or the tenant's limit gives way, when this one ends."""
-    if other.tenant == job.tenant and state.cluster.tenants[job.tenant].max_gpu_share:
-        return True
-    return any(_frees(state, node_id, other, wish) for node_id in other.members for wish in wishes)
-
-
-def _frees(state: State, node_id: NodeId, other: Job, wish: Wish) -> bool:
-    index = state.capacity.index.get(node_id)
-    place = state.capacity.places[index] if index is not None else None
+def _left(state: State, node_id: NodeId, other: Job, wish: Wish) -> int:
+    """The devices there that would do, as far as anything of them is free when this job has ended; below 0 on a node that is not there."""
+    place = state.capacity.places[state.capacity.index[node_id]]
     if place is None:
-        return False
+        return -1
     its = {hold.uuid for hold in other.members[node_id].gpus}
-    free = sum(1 for at, gpu in enumerate(place.gpus) if wish.need(gpu) and (place.whole >> at & 1 or at in place.parts or gpu.uuid in its))
-    return free >= wish.gpus
+    return sum(1 for at, gpu in enumerate(place.gpus) if wish.need(gpu) and (place.whole >> at & 1 or at in place.parts or gpu.uuid in its))
 
 
 def _named(job: Job) -> str:
