@@ -43,7 +43,14 @@ def test_ps_asks_for_what_its_flags_say(world: World) -> None:
     world.routes["GET /v1/jobs"] = {"jobs": [], "next": None}
     assert world.run("ps", "--all", "-s", "failed", "-s", "queued", "-l", "team=nlp", "--since", "2025-01-01T00:00:00Z", "-n", "5")[0] == 0
     (request,) = world.asked("GET", "/v1/jobs")
-    expected = {"all": "1", "state": "failed,queued", "label": "team=nlp", "since": "2025-01-01T00:00:00+00:00", "limit": "5"}
+    expected = {
+        "all": "1",
+        "state": "failed,queued",
+        "label": "team=nlp",
+        "since": "2025-01-01T00:00:00+00:00",
+        "limit": "5",
+        "elements": "1",
+    }
     assert request.query == expected
 
 
