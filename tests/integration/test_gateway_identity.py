@@ -87,7 +87,7 @@ async def test_a_tenant_is_made_changed_and_removed_when_it_is_empty(world: Worl
         tenant="physics", max_gpu_share=850, max_waiting=9, gpu_hours=100, requests_per_minute=60, tokens_per_minute=1000,
         shares_devices=True, user="tests", gpu_hours_per="month",
     )  # fmt: skip
-    assert "life or month" in (await world.ask("PUT", "/v1/tenants/physics", 422, json={"gpu_hours_per": "week"}))["detail"]
+    assert "one of life, month" in (await world.ask("PUT", "/v1/tenants/physics", 422, json={"gpu_hours_per": "week"}))["detail"]
     async with world.as_("member", "ada", "physics") as ada:
         job = (await ada.submit())["id"]
         detail = (await world.ask("DELETE", "/v1/tenants/physics", 409))["detail"]
