@@ -61,11 +61,12 @@ SELDOM: Final = {
         0.1,
     ),
     **dict.fromkeys(("model.deployed", "model.scaled", "model.undeployed", "tenant.set", "job.updated"), 0.3),
-    **dict.fromkeys(("queue.set", "requeue.requested", "reservation.set", "reservation.cleared"), 0.1),
+    **dict.fromkeys(("queue.set", "requeue.requested"), 0.1),
+    **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
 }
 # Walks of the test that every pair is met; each is the same in every run.
-WALKS: Final = 600
+WALKS: Final = 750
 
 Pair = tuple[AnyFact, AnyFact]
 
