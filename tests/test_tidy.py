@@ -47,6 +47,7 @@ PURE: Final = (
     "libs/common/new_nodes.py",
     "libs/common/node_life.py",
     "libs/common/ordering.py",
+    "libs/common/plugins.py",
     "libs/common/preemption.py",
     "libs/common/rate_messages.py",
     "libs/common/reservation.py",
@@ -82,6 +83,7 @@ PURE: Final = (
     "services/scheduler/orders.py",
     "services/scheduler/outlook.py",
     "services/scheduler/placement/**/*.py",
+    "services/scheduler/plugin_trial.py",
     "services/scheduler/policies/*.py",
     "services/scheduler/ports.py",
     "services/scheduler/preemption/*.py",
@@ -106,6 +108,7 @@ EMPTY_NAMES: Final = ("manager", "handler", "handlers", "util", "utils", "helper
 # Where everything is caught, and why.
 WIDE_CATCHES: Final = {
     "libs/common/service.py in run": "the one place: logs the cause and exits with its code",
+    "services/scheduler/plugged.py in _ask": "a plug-in raises anything, and never stops a scheduler",
     "services/node_agent/drivers/child.py in _open": "the bindings raise anything, on import too; each vendor is tried by itself",
     "services/node_agent/supervision/serving.py in serve": "a forked child ends by os._exit, and writes down its own bug first",
     "services/scheduler/aside.py in _leave": "a forked child ends by os._exit, and writes down its own bug first",

@@ -58,6 +58,7 @@ STAY: Final[dict[str, str]] = {
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",
+    "how long a plug-in may take: it is refused on every machine alike": "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: whoever waits can end it, and MUSTER_AWAY_S is theirs to choose": """
         forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.SAY_AFTER_S audit.commands.CONNECT_S checks.ANSWER_S

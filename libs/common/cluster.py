@@ -15,6 +15,7 @@ from libs.common.identity import Key as Key
 from libs.common.identity import Secret as Secret
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, TenantId, Timing, attempt_key
 from libs.common.ordering import JobQueue, Ordering
+from libs.common.plugins import Plugins
 from libs.common.preemption import Preemption
 from libs.common.reservation import Reservation
 from libs.common.tenant import Tenant as Tenant
@@ -296,6 +297,7 @@ class Cluster(msgspec.Struct):
     models: dict[str, Model] = {}
     queues: dict[str, JobQueue] = {}
     reservations: dict[str, Reservation] = {}
+    plugins: Plugins = msgspec.field(default_factory=Plugins)
     # By the job that they wait for: `Ordering.waits` read backwards.
     dependents: dict[JobId, list[JobId]] = {}
     # The last living one by `tenant/user/name`, of those that say `singleton`.

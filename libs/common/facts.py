@@ -27,7 +27,7 @@ from libs.common.membership_facts import NodeLost as NodeLost
 from libs.common.membership_facts import NodeRemovalRequested as NodeRemovalRequested
 from libs.common.membership_facts import NodeRemoved as NodeRemoved
 from libs.common.membership_facts import NodeReturned as NodeReturned
-from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId, Timing
+from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId
 from libs.common.model_facts import ModelDeployed as ModelDeployed
 from libs.common.model_facts import ModelScaled as ModelScaled
 from libs.common.model_facts import ModelUndeployed as ModelUndeployed
@@ -44,6 +44,10 @@ from libs.common.reservation_facts import ReservationCleared as ReservationClear
 from libs.common.reservation_facts import ReservationSet as ReservationSet
 from libs.common.secret_facts import SecretRemoved as SecretRemoved
 from libs.common.secret_facts import SecretSet as SecretSet
+from libs.common.term_facts import ClusterConfigured as ClusterConfigured
+from libs.common.term_facts import LeaseExtended as LeaseExtended
+from libs.common.term_facts import PluginDisabled as PluginDisabled
+from libs.common.term_facts import TermBegan as TermBegan
 
 VERSION: Final = 1
 FACT_BYTES_MAX: Final = 64 << 10
@@ -102,26 +106,6 @@ class UsageCharged(Fact, frozen=True, tag="usage.charged"):
     cpu_ms: int = 0
     memory_ms: int = 0
     hour: int = 0
-
-
-class TermBegan(Fact, frozen=True, tag="term.began"):
-    """A scheduler's term; the stream sequence of its commit is the epoch."""
-
-    instance: str
-
-
-class ClusterConfigured(Fact, frozen=True, tag="cluster.configured"):
-    cluster_id: str
-    timing: Timing = Timing()
-
-
-class LeaseExtended(Fact, frozen=True, tag="lease.extended"):
-    """A planned stop: every living node may go on for `duration_ms` after this commit without hearing from anyone.
-
-    0: a later term has waited as long by its own clock, or every node has taken a lease of that term: no node holds such a lease any more.
-    """
-
-    duration_ms: int
 
 
 class JobQueued(Fact, frozen=True, tag="job.queued"):
@@ -287,7 +271,8 @@ QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetR
 JobDecision = (
     JobQueued | ElementBegun | JobPlaced | JobStopOrdered | JobPreempted | DevicesReserved | JobRequeued | JobClosed | AllocationWarned
 )
-SchedulerFact = TermBegan | ClusterConfigured | LeaseExtended | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
+TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
+SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
 NodeJobFact = JobStarted | JobCheckpointed | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
 NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact

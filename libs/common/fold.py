@@ -16,6 +16,7 @@ from libs.common import (
     model_fold,
     node_fold,
     order_fold,
+    plugins,
     preemption_fold,
     reservation_fold,
     secret_fold,
@@ -27,6 +28,7 @@ from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import attempt_key
+from libs.common.plugins import Plugins
 
 
 def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
@@ -82,6 +84,17 @@ def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:
 def _term_began(cluster: Cluster, fact: f.TermBegan, stamp: Stamp) -> Change:
     cluster.epoch = stamp.seq
     cluster.leader = fact.instance
+    cluster.plugins = Plugins(fact.orders, fact.scores, cluster.plugins.disabled)
+    return Change()
+
+
+def _plugin_disabled(cluster: Cluster, fact: f.PluginDisabled, stamp: Stamp) -> Change:
+    before = cluster.plugins
+    name = plugins.ref(fact.extends, fact.name, fact.version)
+    if name in before.disabled:
+        return NOTHING
+    disabled = [*before.disabled.items(), (name, fact.reason)][-plugins.DISABLED_MAX :]
+    cluster.plugins = Plugins(before.orders, before.scores, dict(disabled))
     return Change()
 
 
@@ -167,6 +180,7 @@ _FOLDS: Final = {
     f.BudgetExhausted: _budget_exhausted,
     f.BudgetRenewed: _budget_renewed,
     f.TermBegan: _term_began,
+    f.PluginDisabled: _plugin_disabled,
     f.ClusterConfigured: _cluster_configured,
     f.LeaseExtended: _lease_extended,
     f.JobQueued: job_fold.queued,

@@ -13,7 +13,8 @@ import msgspec
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
 
-# 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order. 6: allocations, arrays, preemption.
+# 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order.
+# 6: allocations, arrays, plug-ins, preemption.
 SNAPSHOT_VERSION: Final = 6
 
 

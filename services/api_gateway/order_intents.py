@@ -4,7 +4,7 @@ Pure, like `intents.py`, of which it is a part. Which jobs and queues there are 
 tests/unit/test_gateway_order_intents.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -151,15 +151,16 @@ def check_changeable(job: Job) -> None:
         raise Problem(409, f"job {job.job_id} is a replica: change its model {job.spec.serve.model} (muster redeploy, muster scale)")
 
 
-def queue_setting(body: object, name: str, user: str) -> QueueSet:
-    """The fact for `PUT /v1/queues/{name}`. Raises Refused."""
+def queue_setting(body: object, name: str, user: str, plugged: Iterable[str] = ()) -> QueueSet:
+    """The fact for `PUT /v1/queues/{name}`; `plugged` are the orders that the scheduler has beside the built-in ones. Raises Refused."""
+    policies = (*POLICIES, *plugged)
     if not ID_PATTERN.match(name):
         raise Refused(f"queue: {name[:64]!r} is not valid: use small letters, digits and - (at most 63)")
     if not isinstance(body, dict) or "policy" not in body:
-        raise Refused(f"policy: missing: give one of {', '.join(POLICIES)}")
+        raise Refused(f"policy: missing: give one of {', '.join(policies)}")
     check_known(body, QUEUE_FIELDS, "field")
     wish = convert(dict(body), QueueWish)
-    check_known([wish.policy], POLICIES, "policy")
+    check_known([wish.policy], policies, "policy")
     check_range("weight", wish.weight, 1, WEIGHT_MAX)
     ageing_s = duration_s(wish.ageing, "ageing")
     check_range("ageing", ageing_s, 0, YEAR_S)

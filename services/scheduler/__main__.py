@@ -11,19 +11,23 @@ from libs.common.kv_nats import KvLeadership, create_buckets
 from libs.common.objects_nats import NatsObjects
 from libs.common.service import freeze_collector, run
 from libs.common.settings import Settings
+from services.scheduler import plugins
 from services.scheduler.placement.strategies import STRATEGIES
 from services.scheduler.service import Scheduler
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Make what the cluster needs (stream, buckets), then schedule. Raises Refused for a strategy that there is not."""
-    if settings.placement not in STRATEGIES:
-        raise Refused(f"MUSTER_PLACEMENT={settings.placement!r} is not known: say {', '.join(STRATEGIES)}")
+    plugged = plugins.load()
+    known = (*STRATEGIES, *plugged.scores)
+    if settings.placement not in known:
+        raise Refused(f"MUSTER_PLACEMENT={settings.placement!r} is not known: say {', '.join(known)}")
     client = await before(stop, log_jetstream.connect_as(settings, "scheduler"))
     await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
     await before(stop, create_buckets(client, settings))
     log = log_jetstream.JetStreamLog(client)
-    await Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), NatsObjects(client)).run(stop, freeze_collector)
+    scheduler = Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), NatsObjects(client), plugged)
+    await scheduler.run(stop, freeze_collector)
     await client.close()
 
 

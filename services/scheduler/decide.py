@@ -25,10 +25,12 @@ from libs.common.facts import (
     NodeLost,
     NodeRemoved,
     NodeReturned,
+    PluginDisabled,
 )
 from libs.common.job_life import PREEMPTED
 from libs.common.model import Member, NodeId
 from libs.common.ordering import SECOND_NS
+from libs.common.plugins import PluginFault
 from libs.common.words import counted
 from services.scheduler.arrays import array_ended, next_element
 from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
@@ -56,12 +58,13 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 class Heard(msgspec.Struct, frozen=True):
     """What no fact says, but the heartbeats or their absence: `silent` are (node, incarnation) that were not heard for longer than a lease
     and its margin, `quiet` are nodes that were not heard for some heartbeats, `removable` are nodes to be removed that no agent
-    believes any more.
+    believes any more, `faults` are of plug-ins.
     """
 
     silent: tuple[tuple[NodeId, int], ...] = ()
     quiet: tuple[NodeId, ...] = ()
     removable: tuple[NodeId, ...] = ()
+    faults: tuple[PluginFault, ...] = ()
 
 
 NOBODY: Final = Heard()
@@ -76,7 +79,8 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
     if state.epoch == 0 or state.cluster.epoch != state.epoch:
         return NONE
     return (
-        settle(state)
+        disable(state, heard.faults)
+        or settle(state)
         or stop(state)
         or stop_unstarted(state, now_ns)
         or expire(state)
@@ -94,6 +98,15 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
         or preempt(state)
         or catch_up(state)
     )
+
+
+def disable(state: State, faults: Sequence[PluginFault]) -> Sequence[AnyFact]:
+    """A plug-in that went bad is asked no more, by no scheduler that folds this."""
+    for fault in faults:
+        plugins = state.cluster.plugins
+        if plugins.version_of(fault.extends, fault.name) == fault.version and plugins.in_force(fault.extends, fault.name):
+            return (PluginDisabled(**fault._asdict()),)
+    return NONE
 
 
 def settle(state: State) -> Sequence[AnyFact]:

@@ -26,6 +26,7 @@ from libs.common.log import Log
 from libs.common.model import JobId
 from libs.common.objects_nats import NatsObjects
 from libs.common.snapshot_store import SnapshotStore
+from services.scheduler import plugins
 from services.scheduler.aside import forked
 from services.scheduler.explain import explain, no_answer
 from services.scheduler.placement.strategies import DEFAULT
@@ -111,6 +112,7 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement
 async def main(question: Question) -> bytes:
     """The child's whole work."""
     settings = read()
+    plugins.load()
     client = await log_jetstream.connect_as(settings, "scheduler")
     try:
         state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), question.at, settings.placement)

@@ -49,6 +49,7 @@ from services.scheduler.explain import explain, no_answer
 from services.scheduler.explain_model import explain_model
 from services.scheduler.leases import Leases
 from services.scheduler.past import DEADLINE_PART, Past, Question
+from services.scheduler.plugged import Plugged
 from services.scheduler.renewals import Renewals
 from services.scheduler.roster import roster
 from services.scheduler.state import State
@@ -88,8 +89,18 @@ class WhyAsk(msgspec.Struct, frozen=True):
 class Scheduler:
     """One scheduler process, and the voice of its shell. Its instance name is only for people."""
 
-    def __init__(self, log: Log, bus: Bus, clock: Clock, settings: Settings, leadership: Leadership, store: SnapshotStore) -> None:
+    def __init__(
+        self,
+        log: Log,
+        bus: Bus,
+        clock: Clock,
+        settings: Settings,
+        leadership: Leadership,
+        store: SnapshotStore,
+        plugins: Plugged | None = None,
+    ) -> None:
         self.log = log
+        self.plugins = plugins or Plugged()
         self.bus = bus
         self.clock = clock
         self.settings = settings
@@ -126,10 +137,13 @@ class Scheduler:
             self.renewals.check(self.state.cluster, now)
             silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
             quiet, removable = self.leases.quiet(self.state.cluster, now), self.renewals.removable(self.state.cluster)
-            self.heard = Heard(tuple(silent), tuple(quiet), tuple(removable))
+            self.heard = Heard(tuple(silent), tuple(quiet), tuple(removable), tuple(self.plugins.faults))
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
         facts = decide(self.state, now, self.heard, now_ns)
+        if len(self.plugins.faults) > len(self.heard.faults):  # what was decided by a plug-in that went bad meanwhile does not count
+            self.heard = replace(self.heard, faults=tuple(self.plugins.faults))
+            facts = decide(self.state, now, self.heard, now_ns)
         if facts and isinstance(facts[0], JobPlaced):
             self.decision_ns.append(self.clock.boot_ns() - now)
         return facts
@@ -210,7 +224,10 @@ class Scheduler:
 
         Of two that begin together the log refuses one, before it has touched the leadership key.
         """
-        first: list[AnyFact] = [TermBegan(instance=self.settings.instance)]
+        orders, scores = self.plugins.orders, self.plugins.scores
+        first: list[AnyFact] = [TermBegan(instance=self.settings.instance, orders=orders, scores=scores)]
+        for line in self.plugins.missing(self.acked):
+            logger.warning(line)
         if not self.acked.configured:
             settings = self.settings
             timing = Timing(settings.heartbeat_ms, settings.lease_ms, settings.margin_ms, settings.term_ms)

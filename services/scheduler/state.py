@@ -13,7 +13,18 @@ from typing import NamedTuple
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Job, is_leaving, is_removed, owes_nothing
-from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, Commit, JobPlaced, QueueSet, TenantSet, Unknown
+from libs.common.facts import (
+    AnyFact,
+    BudgetExhausted,
+    BudgetRenewed,
+    Commit,
+    JobPlaced,
+    PluginDisabled,
+    QueueSet,
+    TenantSet,
+    TermBegan,
+    Unknown,
+)
 from libs.common.job_fold import homes
 from libs.common.model import WHOLE_GPU, JobId, NodeId
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
@@ -115,6 +126,8 @@ class State:
             self.outlook.forget()
         if isinstance(fact, QueueSet):
             self._reorder(fact.queue)
+        if isinstance(fact, TermBegan | PluginDisabled):
+            self._reorder()
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
         """Fold own facts ahead of the log; their sequence is not known yet."""
@@ -127,6 +140,8 @@ class State:
                 self._follow(fact)
             else:
                 self._look_at(change)
+            if isinstance(fact, PluginDisabled):
+                self._reorder()
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
         """An own commit came back: only the position moves."""
@@ -163,7 +178,7 @@ class State:
         return self.cluster.queues.get(name) or JobQueue(name)
 
     def policy_of(self, queue: JobQueue) -> Policy:
-        return policies.POLICIES.get(queue.policy) or policies.POLICIES["priority"]
+        return policies.policy_named(queue.policy, self.cluster.plugins)
 
     def lane_of(self, job: Job) -> LaneId:
         name = job.spec.queue or DEFAULT_QUEUE
@@ -214,10 +229,10 @@ class State:
         if until_ns > now_ns:
             heappush(self.model_timers, (until_ns, name))
 
-    def _reorder(self, name: str) -> None:
-        """The queue has another policy, or is new: all that waits there is sorted anew."""
+    def _reorder(self, name: str = "") -> None:
+        """The queue has another policy, or is new: all that waits there is sorted anew. Without a name every queue: plug-ins changed."""
         self.queue.version += 1
-        for job_id in [job_id for job_id, waiting in self.queue.waiting.items() if waiting.lane.queue == name]:
+        for job_id in [job_id for job_id, waiting in self.queue.waiting.items() if name in ("", waiting.lane.queue)]:
             self._wait(self.cluster.jobs[job_id])
 
     def _wait(self, job: Job) -> None:

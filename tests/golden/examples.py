@@ -96,6 +96,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.BudgetExhausted(tenant=TENANT, gpu_hours=10, used_share_ms=3_600_000_123),
     f.BudgetRenewed(tenant=TENANT, month=202_611),
     f.TermBegan(instance="b"),
+    f.PluginDisabled(extends="order", name="smallest", version="1.0", reason="it raised ZeroDivisionError: division by zero"),
     f.ClusterConfigured(cluster_id="home", timing=Timing(heartbeat_ms=1, lease_ms=2, margin_ms=3, term_ms=4)),
     f.LeaseExtended(duration_ms=600_000),
     f.JobQueued(job_id=JOB),

@@ -148,7 +148,8 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
-    yield f.TermBegan(instance=chance.choice("ab"))
+    yield f.TermBegan(instance=chance.choice("ab"), orders={"mine": chance.choice("12")} if chance.random() < 0.5 else {})
+    yield f.PluginDisabled(extends="order", name="mine", version=chance.choice("12"), reason="it raised")
     yield f.ClusterConfigured(cluster_id="test", timing=Timing(lease_ms=chance.randrange(5)))
     yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
     for job in cluster.jobs.values():
@@ -320,7 +321,7 @@ def wild(chance: Random) -> AnyFact:
         f.UsageCharged(job_id=job_id, attempt=attempt, tenant=chance.choice(TENANTS), share_ms=number),
         f.BudgetExhausted(tenant=chance.choice(TENANTS), gpu_hours=number, used_share_ms=number),
         f.BudgetRenewed(tenant=chance.choice(TENANTS), month=number),
-        f.TermBegan(instance=word),
+        *(f.TermBegan(instance=word, scores={word: word}), f.PluginDisabled(extends=word, name=word, version=word, reason=word)),
         f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),
         f.LeaseExtended(duration_ms=number),
         f.JobQueued(job_id=job_id),

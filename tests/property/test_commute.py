@@ -37,7 +37,7 @@ SHOWN_OF_ENDED: Final = ("cancel",)
 SEEDS: Final = st.integers(0, 1 << 32)
 STEPS: Final = 40
 PAIRS_A_STEP: Final = 4
-# What ends a job early comes seldom in a walk, so that most jobs get somewhere; so does what moves none.
+# What ends a job early comes seldom in a walk, so that most jobs get somewhere; so does what moves none. What moves one along comes often.
 SELDOM: Final = {
     "job.rejected": 0.1,
     "cancel.requested": 0.3,
@@ -57,12 +57,14 @@ SELDOM: Final = {
             "secret.set",
             "secret.removed",
             "budget.exhausted",
+            "plugin.disabled",
         ),
         0.1,
     ),
     **dict.fromkeys(("model.deployed", "model.scaled", "model.undeployed", "tenant.set", "job.updated"), 0.3),
     **dict.fromkeys(("queue.set", "requeue.requested"), 0.1),
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
+    **dict.fromkeys(("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0),
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
 }
 # Walks of the test that every pair is met; each is the same in every run.

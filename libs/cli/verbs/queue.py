@@ -20,6 +20,7 @@ COLUMNS: Final = (
     Column("BACKFILL"),
     Column("WAITING", right=True),
     Column("ON NODES", right=True),
+    Column("NOTE", flexible=True),
 )
 
 
@@ -44,7 +45,7 @@ def list_queues(form: str, no_headers: bool) -> None:
 
 @command.command("set")
 @click.argument("name")
-@click.option("--policy", type=click.Choice(POLICIES), required=True, help="Who is first among those that wait there.")
+@click.option("--policy", required=True, metavar="NAME", help=f"Who is first: {', '.join(POLICIES)}, or a plug-in's name.")
 @click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where queues compete (default 100).")
 @click.option("--ageing", type=DURATION, help="So much waiting makes up for one step of priority (policy priority; default: none).")
 @click.option(
@@ -70,4 +71,5 @@ def _row(queue: Json) -> list[str]:
         "yes" if queue["backfill"] else "no",
         str(queue["jobs_waiting"]),
         str(queue["jobs_on_nodes"]),
+        queue.get("note") or "-",
     ]

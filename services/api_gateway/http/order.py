@@ -87,7 +87,8 @@ async def set_queue(request: Request, name: str) -> Response:
     read(request, Query)
     gateway = gateway_of(request)
     known = name in gateway.cluster.queues
-    await gateway.record(order_intents.queue_setting(await body_of(request), name, principal_of(request).user))
+    plugged = gateway.cluster.plugins.orders
+    await gateway.record(order_intents.queue_setting(await body_of(request), name, principal_of(request).user, plugged))
     return answer(queue_shown(gateway.cluster, _queue(request, name)), 200 if known else 201)
 
 

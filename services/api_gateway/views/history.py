@@ -140,6 +140,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.BudgetExhausted: lambda x: f"tenant {x.tenant} has used up its {x.gpu_hours} GPU hours" + (f" of {x.month}" if x.month else ""),
     f.BudgetRenewed: lambda x: f"tenant {x.tenant} has its GPU hours of {x.month}",
     f.TermBegan: lambda x: f"scheduler {x.instance} began a term",
+    f.PluginDisabled: lambda x: f"the {x.extends} {x.name}, version {x.version}, is asked no more: {x.reason}",
     f.ClusterConfigured: lambda x: f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms",
     f.LeaseExtended: lambda x: (
         f"planned stop: leases of {x.duration_ms // 1000} s" if x.duration_ms else "the long leases of the last planned stop are over"

@@ -4,12 +4,14 @@ import msgspec
 
 from libs.common import job_life
 from libs.common.cluster import Cluster
-from libs.common.ordering import DEFAULT_QUEUE, JobQueue
+from libs.common.ordering import DEFAULT_QUEUE, POLICIES, JobQueue
+from libs.common.plugins import ORDER, ref
 
 
 class QueueShown(msgspec.Struct):
     """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for one step of priority (0: never);
-    `backfill`: others may pass its first job where that does not delay it.
+    `backfill`: others may pass its first job where that does not delay it. `note` says why the queue does not go by its policy, which is
+    a plug-in's.
     """
 
     name: str
@@ -19,10 +21,20 @@ class QueueShown(msgspec.Struct):
     backfill: bool
     jobs_waiting: int
     jobs_on_nodes: int
+    note: str = ""
 
 
 def queue_shown(cluster: Cluster, queue: JobQueue) -> QueueShown:
     jobs = [job for job in cluster.jobs.values() if (job.spec.queue or DEFAULT_QUEUE) == queue.name]
     waiting = sum(job.waiting for job in jobs if job.state in (job_life.PENDING, job_life.QUEUED))
     on_nodes = sum(job.state in job_life.ON_NODES for job in jobs)
-    return QueueShown(queue.name, queue.policy, queue.weight, queue.ageing_s, queue.backfill, waiting, on_nodes)
+    note = _note(cluster, queue.policy)
+    return QueueShown(queue.name, queue.policy, queue.weight, queue.ageing_s, queue.backfill, waiting, on_nodes, note)
+
+
+def _note(cluster: Cluster, policy: str) -> str:
+    if policy in ("", *POLICIES) or cluster.plugins.in_force(ORDER, policy):
+        return ""
+    version = cluster.plugins.version_of(ORDER, policy)
+    why = cluster.plugins.disabled[ref(ORDER, policy, version)] if version is not None else "the scheduler has no such plug-in"
+    return f"goes by the scheduler's default: {why}"

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from libs.common import arrivals, gpu_life, mig
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
+from libs.common.plugins import SCORE, Plugins
 from services.scheduler.placement.circles import circle_on
 from services.scheduler.placement.fill import Fills
 from services.scheduler.placement.gang import Neighbours
@@ -18,7 +19,7 @@ from services.scheduler.placement.hardware import Hardware, key_of
 from services.scheduler.placement.place import UNKNOWN, Part, Place
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.scene import Scene
-from services.scheduler.placement.strategies import DEFAULT, STRATEGIES
+from services.scheduler.placement.strategies import DEFAULT, PLUGGED, STRATEGIES, Score
 from services.scheduler.placement.wish import Wish
 
 # Rankings beyond this are forgotten, those that were made first before others.
@@ -61,6 +62,9 @@ class Capacity:
         # Answers of `choose.possible` as long as no node is built otherwise.
         self.possible: Final[dict[Wish, bool]] = {}
         self.placed_last = -1
+        # Strategies beside the built-in ones.
+        self.plugged: dict[str, Score] = {}
+        self._plugins: Plugins | None = None
         self._hardware: Final[dict[object, Hardware]] = {}
         self._ranked: Final[dict[Wish, Wish]] = {}
         self._rankings: Final[dict[tuple[Wish, str], Ranking]] = {}
@@ -121,10 +125,12 @@ class Capacity:
                 follower.changed |= 1 << self.index[node_id]
 
     def learn(self, cluster: Cluster) -> None:
-        """Follow what the cluster has learnt of its jobs, and where the last one went."""
+        """Follow what the cluster has learnt of its jobs, where the last one went, and which plug-ins count."""
         if cluster.arrivals.learnt is not self._learnt:
             self._learnt, self._scene_is_old = cluster.arrivals.learnt, True
         self.placed_last = self.index.get(cluster.placed_last, -1)
+        if cluster.plugins is not self._plugins:
+            self._plug(cluster.plugins)
 
     def reopen(self, cluster: Cluster) -> None:
         """Look again at every node that shares a device: whose jobs may share one has changed."""
@@ -144,7 +150,7 @@ class Capacity:
         key = (ranked, "" if wish.whole or not wish.gpus else circle)
         found = self._rankings.get(key)
         if found is None:
-            found = self._rankings[key] = Ranking(ranked, key[1], STRATEGIES[self.strategy_of(wish)], self._scene)
+            found = self._rankings[key] = Ranking(ranked, key[1], self._score_of(wish), self._scene)
             found.changed = self.everywhere
             if len(self._rankings) > RANKINGS_MAX:
                 del self._rankings[next(iter(self._rankings))]
@@ -166,7 +172,18 @@ class Capacity:
 
     def strategy_of(self, wish: Wish) -> str:
         """The job's own word, where there is such a strategy."""
-        return wish.strategy if wish.strategy in STRATEGIES else self.strategy
+        return wish.strategy if wish.strategy in STRATEGIES or wish.strategy in self.plugged else self.strategy
+
+    def _plug(self, plugins: Plugins) -> None:
+        """Other plug-ins count: what goes by them is scored anew."""
+        self._plugins = plugins
+        self.plugged = {name: score for name, score in PLUGGED.items() if plugins.in_force(SCORE, name)}
+        self._rankings.clear()
+        self.version += 1
+
+    def _score_of(self, wish: Wish) -> Score:
+        name = self.strategy_of(wish)
+        return STRATEGIES.get(name) or self.plugged.get(name) or STRATEGIES[DEFAULT]
 
     def _bring_up(self, ranking: Ranking) -> int:
         """Look again at the nodes that changed, and say how many those are."""

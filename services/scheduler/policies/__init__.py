@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from libs.common.cluster import Job, Tenant
 from libs.common.ordering import JobQueue
+from libs.common.plugins import ORDER, Plugins
 from services.scheduler.policies import deadline, fair_share, fifo, las, priority, srsf
 
 # What a policy gives, and behind it what decides among equals.
@@ -32,3 +33,11 @@ POLICIES: Final[dict[str, Policy]] = {
     "las": Policy(las.key),
     "deadline": Policy(deadline.key, turns_ns=deadline.latest_start_ns),
 }
+# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says (`libs/common/plugins.py`).
+PLUGGED: Final[dict[str, Policy]] = {}
+
+
+def policy_named(name: str, plugins: Plugins) -> Policy:
+    """Of a name that nobody knows, or of a plug-in that does not count now, it is `priority`."""
+    plugged = PLUGGED.get(name) if plugins.in_force(ORDER, name) else None
+    return POLICIES.get(name) or plugged or POLICIES["priority"]

@@ -27,3 +27,5 @@ STRATEGIES: Final[dict[str, Score]] = {
     "fragmentation": fragmentation.score,
     "topology": topology.score,
 }
+# Those that this process has from plug-ins (`plugins.py`); which of them count, the log says (`libs/common/plugins.py`).
+PLUGGED: Final[dict[str, Score]] = {}

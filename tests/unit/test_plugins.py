@@ -1,0 +1,240 @@
+"""Plug-ins: what is good counts by a fact, what is bad is refused when it is loaded or disabled by a fact, and nothing stops."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from itertools import count
+from typing import Any
+
+import pytest
+
+from libs.common import facts as f
+from libs.common import snapshot
+from libs.common.cluster import Cluster
+from libs.common.model import JobId
+from libs.common.plugins import ORDER, SCORE, PluginFault
+from services.scheduler import plugins, policies
+from services.scheduler.decide import Heard, decide
+from services.scheduler.placement import strategies
+from services.scheduler.plugged import Guard, Plugged
+from services.scheduler.state import State
+from tests.given import EPOCH, SECOND_NS, given, registered, tell, waiting
+
+HERE = "tests.unit.test_plugins"
+TERM = f.TermBegan(instance="a", orders={"mine": ""}, scores={"mine": ""})
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    policies.PLUGGED.clear()
+    strategies.PLUGGED.clear()
+
+
+def by_least(job: Any, queue: Any, now_ns: int) -> Any:
+    return (job.spec.gpus,)
+
+
+def widest(place: Any, take: Any, wish: Any, scene: Any) -> Any:
+    return place.whole.bit_count()
+
+
+NUMBERS = count()
+BAD: dict[str, tuple[Callable[..., Any], str]] = {
+    "raises": (lambda *_: 1 // 0, "it raised ZeroDivisionError: integer division or modulo by zero"),
+    "exits": (lambda *_: exit(3), "it raised SystemExit: 3"),
+    "floats": (lambda *_: (0.5,), "it gave (0.5, "),
+    "nothing": (lambda *_: None, "it gave None, which is no answer"),
+    "counts": (lambda *_: (next(NUMBERS),), "asked twice the same it gave (0, "),
+    "forever": (lambda *_: forever(), "it did not come back within 1 s"),
+    "slowly": (lambda *_: burn(0.06), "it takes more than 100 us a call"),
+}
+NO_FUNCTION = 7
+
+
+def forever() -> None:
+    while True:
+        try:
+            time.sleep(0.01)
+        except (OSError, ValueError):  # as careless as plug-ins are
+            continue
+
+
+def burn(seconds: float) -> tuple[int, ...]:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+    return (0,)
+
+
+def point(name: str, what: str, kind: str = ORDER) -> tuple[str, EntryPoint]:
+    return kind, EntryPoint(name, f"{HERE}:{what}", f"muster.{kind}s")
+
+
+def order_of(state: State) -> list[str]:
+    said: list[str] = []
+    while facts := decide(state, SECOND_NS):
+        said += [str(fact.job_id) for fact in facts if isinstance(fact, f.JobPlaced)]
+        state.apply_own(facts, SECOND_NS)
+    return said
+
+
+def in_term(fact: f.TermBegan, *history: f.AnyFact | list[f.AnyFact]) -> State:
+    """A scheduler's state in this very term, after this history."""
+    cluster = given(*history).cluster
+    tell(cluster, fact, seq=EPOCH)
+    state = State(cluster)
+    state.begin(EPOCH, 0)
+    return state
+
+
+def queue_by(policy: str) -> f.QueueSet:
+    return f.QueueSet(queue="default", policy=policy)
+
+
+def two() -> list[f.AnyFact]:
+    return [registered("a"), queue_by("mine"), *waiting("i", gpus=2, priority=90), *waiting("j", gpus=1)]
+
+
+def test_a_good_order_and_a_good_score_are_loaded_and_used() -> None:
+    plugged = plugins.load([point("mine", "by_least"), point("mine", "widest", SCORE)])
+    assert (plugged.orders, plugged.scores, plugged.faults) == ({"mine": ""}, {"mine": ""}, [])
+    assert order_of(in_term(TERM, *two())) == ["j", "i"]
+    state = in_term(TERM, registered("a", gpus=1), registered("b"), waiting("j", placement="mine"))
+    assert [fact.members[0].node_id for fact in decide(state, 0) if isinstance(fact, f.JobPlaced)] == ["b"]
+
+
+def test_what_the_terms_scheduler_does_not_have_does_not_count() -> None:
+    plugins.load([point("mine", "by_least"), point("mine", "widest", SCORE)])
+    bare = f.TermBegan(instance="b")
+    assert order_of(in_term(bare, *two())) == ["i", "j"]
+    state = in_term(bare, registered("a", gpus=1), registered("b"), waiting("j", placement="mine"))
+    assert [fact.members[0].node_id for fact in decide(state, 0) if isinstance(fact, f.JobPlaced)] == ["a"]
+
+
+def test_a_scheduler_without_it_takes_over_and_goes_by_its_default() -> None:
+    plugins.load([point("mine", "by_least")])
+    state = in_term(TERM, *two())
+    state.apply_entry(*term(state.cluster, f.TermBegan(instance="b")))
+    state.begin(state.cluster.epoch, 0)
+    assert order_of(state) == ["i", "j"]
+
+
+def term(cluster: Cluster, fact: f.TermBegan) -> tuple[int, str, f.Commit]:
+    cluster.seq = 100
+    return 101, "facts.scheduler", f.Commit(1, 1, "facts.scheduler", 1, 0, 0, 100, (fact,))
+
+
+def test_the_next_scheduler_says_what_it_has_not() -> None:
+    cluster = in_term(TERM).cluster
+    plugged = Plugged()
+    plugged.scores["mine"] = "2.0"
+    assert list(plugged.missing(cluster)) == [
+        "the scheduler before had the order mine, version ; this one has none, and its TermBegan says so",
+        "the scheduler before had the score mine, version ; this one has version 2.0, and its TermBegan says so",
+    ]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_one_is_refused_with_one_line(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    call, reason = BAD[name]
+    monkeypatch.setattr(f"{HERE}.by_least", call)
+    with caplog.at_level(logging.ERROR):
+        plugged = plugins.load([point("mine", "by_least")])
+    assert (plugged.orders, plugged.faults, policies.PLUGGED) == ({}, [], {})
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"the order mine ({HERE}:by_least) is refused: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "kind", "reason"),
+    [
+        ("fifo", "by_least", ORDER, "this is the name of a built-in one"),
+        ("Mine!", "by_least", ORDER, "a name has small letters"),
+        ("mine", "nobody", ORDER, "when it was loaded, it raised AttributeError"),
+        ("mine", "NO_FUNCTION", ORDER, "when it was loaded, it gave 7, which is no answer"),
+        ("mine", "by_least", SCORE, "it raised TypeError"),
+    ],
+)
+def test_what_is_no_plug_in_is_refused(name: str, what: str, kind: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        plugged = plugins.load([point(name, what, kind)])
+    assert (plugged.orders, plugged.scores, strategies.PLUGGED) == ({}, {}, {})
+    assert caplog.records[0].getMessage().split("is refused: ")[1].startswith(reason)
+
+
+def test_of_two_with_one_name_the_first_is_taken_and_no_more_than_the_bound(caplog: pytest.LogCaptureFixture) -> None:
+    plugged = plugins.load([point("mine", "by_least"), point("mine", "by_least"), *(point(f"m{n}", "by_least") for n in range(40))])
+    assert len(plugged.orders) == plugins.PLUGINS_MAX
+    assert "another plug-in has this name" in caplog.text and "more than 32 plug-ins" in caplog.text
+
+
+def test_an_order_that_depends_on_more_than_it_is_asked_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = count()
+    monkeypatch.setattr(f"{HERE}.by_least", lambda job, *_: (job.seq if next(numbers) < calls else -job.seq,))
+    calls = 1_000
+    assert plugins.load([point("mine", "by_least")]).orders == {"mine": ""}
+    numbers, calls = count(), next(numbers) // 2
+    assert plugins.load([point("mine", "by_least")]).orders == {}
+    assert "tried twice on the same cluster it led to other decisions" in caplog.text
+
+
+def test_one_that_goes_bad_is_disabled_by_a_fact_before_anything_else_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugged = plugins.load([point("mine", "by_least")])
+    fault = PluginFault(ORDER, "mine", "", "it raised KeyError: 'x'")
+    state = in_term(TERM, *two())
+    (fact,) = decide(state, 0, Heard(faults=(fault,)))
+    assert fact == f.PluginDisabled(extends="order", name="mine", version="", reason="it raised KeyError: 'x'")
+    state.apply_own((fact,), 0)
+    assert decide(state, 0, Heard(faults=(fault,)))[0] != fact
+    assert order_of(state) == ["i", "j"] and plugged.orders == {"mine": ""}
+
+
+def test_who_replays_follows_the_fact_and_not_the_plug_in() -> None:
+    plugins.load([point("mine", "by_least")])
+    disabled = f.PluginDisabled(extends="order", name="mine", version="", reason="it was slow")
+    state = in_term(TERM, *two(), disabled)
+    heir = State(snapshot.copy(state.cluster))
+    heir.begin(1, 0)
+    assert order_of(heir) == ["i", "j"]
+
+
+def test_another_version_is_another_plug_in() -> None:
+    disabled = f.PluginDisabled(extends="order", name="mine", version="1.0", reason="it was slow")
+    cluster = in_term(f.TermBegan(instance="b", orders={"mine": "1.1"}), disabled).cluster
+    assert cluster.plugins.in_force(ORDER, "mine")
+    tell(cluster, f.TermBegan(instance="c", orders={"mine": "1.0"}), seq=9)
+    assert not cluster.plugins.in_force(ORDER, "mine")
+
+
+def test_a_fault_of_what_this_term_does_not_have_is_no_fact() -> None:
+    fault = PluginFault(ORDER, "mine", "0.9", "it raised")
+    assert decide(in_term(TERM, registered("a")), 0, Heard(faults=(fault,))) == ()
+
+
+def test_a_guard_answers_for_what_went_bad_and_asks_it_no_more() -> None:
+    asked: list[int] = []
+
+    def sometimes(number: int) -> int:
+        asked.append(number)
+        return 10 // (3 - number)
+
+    faults: list[str] = []
+    guard = Guard(sometimes, faults.append, lambda value: isinstance(value, int), lambda number: -number)
+    assert [guard(number) for number in range(6)] == [3, 5, 10, -3, -4, -5]
+    assert asked == [0, 0, 1, 2, 3] and faults == ["it raised ZeroDivisionError: integer division or modulo by zero"]
+
+
+def test_of_disabled_versions_the_latest_are_kept() -> None:
+    cluster = given().cluster
+    for number in range(300):
+        tell(cluster, f.PluginDisabled(extends="score", name="mine", version=str(number), reason="x"))
+    assert len(cluster.plugins.disabled) == 256 and "score mine 299" in cluster.plugins.disabled
+
+
+def test_a_job_that_waits_in_an_unplugged_queue_has_its_place_by_the_default() -> None:
+    state = in_term(f.TermBegan(instance="a"), *two())
+    assert state.key_of(state.cluster.jobs[JobId("i")])[1] == -90
