@@ -6,6 +6,7 @@ one of the tables here, with its reason.
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -208,6 +209,12 @@ WRITERS: Final = {
 
 def test_every_fact_has_one_writer_and_one_row_in_the_fold() -> None:
     assert list(KINDS.values()) == list(subjects.WRITER_OF) == list(fold._FOLDS)
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Outside of packages: they could not be collected together."""
+    found = [path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    assert [name for name, count in Counter(path.name for path in found).items() if count > 1] == []
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:

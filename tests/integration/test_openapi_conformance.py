@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from libs.common import snapshot, subjects
 from libs.common.bus import Bus
 from libs.common.cluster import Cluster
+from libs.common.inventory import Stocks
 from services.api_gateway.openai.request import ENDPOINTS
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.job_files import FileAnswers
@@ -69,10 +70,14 @@ async def listen(bus: Bus, cluster: Any) -> None:
         found = what_if(State(snapshot.copy(cluster())), msgspec.msgpack.decode(data, type=WhatIfAsk))
         return msgspec.json.encode(found | {"decision_latency_us": 1.0})
 
+    async def inventory(subject: str, data: bytes) -> bytes:
+        return Stocks().answer(cluster(), data.decode())
+
     async def topology(subject: str, data: bytes) -> bytes:
         return msgspec.msgpack.encode(await SimulatedDriver("n", 2).topology())
 
     await bus.subscribe(subjects.ask_node("*", "topology"), topology)
+    await bus.subscribe(subjects.ask_scheduler("inventory"), inventory)
     await bus.subscribe(subjects.ask_scheduler("why"), why)
     await bus.subscribe(subjects.ask_scheduler("whatif"), whatif)
 

@@ -27,7 +27,7 @@ from services.audit.trimmer import Trimmer
 from services.node_agent import gossip
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
-from services.scheduler import attempts, backfill, decide, renewals, reservations, state
+from services.scheduler import attempts, backfill, buckets, decide, renewals, reservations, state
 from services.scheduler.leases import Leases
 from services.scheduler.placement import capacity, choose, circles, place, ranking
 from services.scheduler.policies import POLICIES
@@ -115,7 +115,7 @@ def a_reservation_is_kept_only_once_it_has_begun(patch: pytest.MonkeyPatch) -> N
 
 def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
     """A job goes into line whatever it depends on."""
-    patch.setattr(state, "_of_waiting", lambda job: state.WITHDRAW if job.cancel is not None else state.WAIT if job.has_room else "")
+    patch.setattr(buckets, "_of_waiting", lambda job: buckets.WITHDRAW if job.cancel is not None else buckets.WAIT if job.has_room else "")
 
 
 def an_array_has_room_for_all(patch: pytest.MonkeyPatch) -> None:
