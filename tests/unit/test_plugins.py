@@ -1,5 +1,6 @@
 """Plug-ins: what is good counts by a fact, what is bad is refused when it is loaded or disabled by a fact, and nothing stops."""
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -12,14 +13,17 @@ import pytest
 from libs.common import facts as f
 from libs.common import snapshot
 from libs.common.cluster import Cluster
-from libs.common.model import JobId
+from libs.common.model import JobId, TenantId
 from libs.common.plugins import ORDER, SCORE, PluginFault
 from services.scheduler import plugins, policies
-from services.scheduler.decide import Heard, decide
+from services.scheduler.decide import Heard, catch_up, decide
+from services.scheduler.explain import explain
 from services.scheduler.placement import strategies
+from services.scheduler.placement.wish import wish_of
 from services.scheduler.plugged import Guard, Plugged
 from services.scheduler.state import State
-from tests.given import EPOCH, SECOND_NS, given, registered, tell, waiting
+from services.scheduler.what_if import WhatIfAsk, what_if
+from tests.given import EPOCH, SECOND_NS, given, member, placed, registered, spec, started, tell, waiting
 
 HERE = "tests.unit.test_plugins"
 TERM = f.TermBegan(instance="a", orders={"mine": ""}, scores={"mine": ""})
@@ -28,6 +32,10 @@ TERM = f.TermBegan(instance="a", orders={"mine": ""}, scores={"mine": ""})
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
+    nothing_is_plugged()
+
+
+def nothing_is_plugged() -> None:
     policies.PLUGGED.clear()
     strategies.PLUGGED.clear()
 
@@ -38,6 +46,14 @@ def by_least(job: Any, queue: Any, now_ns: int) -> Any:
 
 def widest(place: Any, take: Any, wish: Any, scene: Any) -> Any:
     return place.whole.bit_count()
+
+
+def afraid_of_b(place: Any, take: Any, wish: Any, scene: Any) -> Any:
+    return 1 // (place.node_id != "b")
+
+
+def afraid_of_boom(job: Any, queue: Any, now_ns: int) -> Any:
+    return (1 // (job.spec.name != "boom"), job.spec.gpus)
 
 
 NUMBERS = count()
@@ -228,6 +244,16 @@ def test_a_guard_answers_for_what_went_bad_and_asks_it_no_more() -> None:
     assert asked == [0, 0, 1, 2, 3] and faults == ["it raised ZeroDivisionError: integer division or modulo by zero"]
 
 
+def test_no_collection_is_held_against_a_plug_in() -> None:
+    guard = Guard(gc.isenabled, pytest.fail, lambda value: isinstance(value, bool), lambda: None)
+    assert gc.isenabled() and guard() is False and gc.isenabled()
+    gc.disable()
+    try:
+        assert guard() is False and not gc.isenabled()
+    finally:
+        gc.enable()
+
+
 def test_of_disabled_versions_the_latest_are_kept() -> None:
     cluster = given().cluster
     for number in range(300):
@@ -238,3 +264,68 @@ def test_of_disabled_versions_the_latest_are_kept() -> None:
 def test_a_job_that_waits_in_an_unplugged_queue_has_its_place_by_the_default() -> None:
     state = in_term(f.TermBegan(instance="a"), *two())
     assert state.key_of(state.cluster.jobs[JobId("i")])[1] == -90
+
+
+def running(job: str, node: str, *gpus: int) -> list[f.AnyFact]:
+    """It makes room for others."""
+    asked = waiting(job, gpus=len(gpus), priority=10, preemptible=True)
+    return [*asked, placed(job, member(node, *gpus)), started(job, node)]
+
+
+def faults_of(plugged: Plugged) -> tuple[PluginFault, ...]:
+    """Those that there are now, each of the order or the score `mine`."""
+    assert [(fault.name, fault.version) for fault in plugged.faults] == [("mine", "")]
+    return tuple(plugged.faults)
+
+
+def test_a_score_that_goes_bad_while_room_is_made_is_disabled_and_room_is_made_all_the_same() -> None:
+    plugged = plugins.load([point("mine", "afraid_of_b", SCORE)])
+    state = in_term(TERM, registered("b"), running("low", "b", 0, 1, 2, 3), waiting("high", gpus=4, priority=90, placement="mine"))
+    decide(state, 0)
+    heard = Heard(faults=faults_of(plugged))
+    (disabled,) = decide(state, 0, heard)
+    assert isinstance(disabled, f.PluginDisabled)
+    state.apply_own((disabled,), 0)
+    assert [type(fact) for fact in decide(state, 0, heard)] == [f.DevicesReserved, f.JobPreempted]
+
+
+def test_a_score_that_goes_bad_while_nothing_is_to_be_decided_is_noted() -> None:
+    plugged = plugins.load([point("mine", "afraid_of_b", SCORE)])
+    state = in_term(TERM, registered("a"), waiting("j", gpus=1, placement="mine"), waiting("i", gpus=4, placement="mine"))
+    assert order_of(state) == ["j"] and plugged.faults == []
+    state._look_at(tell(state.cluster, registered("b")))
+    catch_up(state)
+    assert [type(fact) for fact in decide(state, 0, Heard(faults=faults_of(plugged)))] == [f.PluginDisabled]
+
+
+def test_what_others_could_offer_is_found_anew_when_a_score_counts_no_more() -> None:
+    plugins.load([point("mine", "widest", SCORE)])
+    wish = wish_of(spec(gpus=2, placement="mine"))
+    state = in_term(TERM, registered("a"), registered("b", gpus=2), running("low", "a", 0, 1, 2))
+    before = dict(state.offers(wish, "", 90).of)
+    state.apply_own((f.PluginDisabled(extends="score", name="mine", version="", reason="it was slow"),), 0)
+    heir = State(snapshot.copy(state.cluster))
+    assert state.offers(wish, "", 90).of == heir.offers(wish, "", 90).of != before
+
+
+def test_a_proof_names_the_order_of_a_plug_in() -> None:
+    plugins.load([point("mine", "by_least")])
+    busy = [queue_by("mine"), registered("a", gpus=2), *waiting("k", gpus=2), placed("k", member("a", 0, 1)), started("k", "a")]
+    shown = explain(in_term(TERM, *busy, *waiting("j", gpus=2), *waiting("i", gpus=1)), JobId("j"))
+    assert shown["before"] == [{"job_id": "i", "why": "is first by the order mine"}]
+    assert "by the order of its queue (mine)" in [each["detail"] for each in shown["blockers"]]
+
+
+@pytest.mark.parametrize(("what", "kind"), [("afraid_of_b", SCORE), ("afraid_of_boom", ORDER)])
+def test_why_and_whatif_answer_although_a_plug_in_goes_bad_meanwhile(what: str, kind: str) -> None:
+    wish = spec(gpus=4, name="boom", placement="mine")
+    busy = [queue_by("mine"), registered("b"), *waiting("low", gpus=1), placed("low", member("b", 0)), started("low", "b")]
+    for ask in (
+        lambda: explain(in_term(TERM, *busy, *waiting("j", gpus=4, name="boom", placement="mine")), JobId("j")),
+        lambda: what_if(in_term(TERM, *busy), WhatIfAsk(wish, TenantId("default"))),
+    ):
+        nothing_is_plugged()
+        plugged = plugins.load([point("mine", what, kind)])
+        shown = ask()
+        assert "cancel low, which has 1 GPU" in shown["changes"] and shown["estimate"]
+        assert faults_of(plugged)

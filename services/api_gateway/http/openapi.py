@@ -79,7 +79,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "mig_profile": {"type": "string", "enum": ["", *mig.PROFILES]},
     "deadline": {"type": "string", "description": "RFC 3339"},
     "after": {**NAMES, "description": "afterok:JOB or afterany:JOB"},
-    "policy": {"type": "string", "enum": list(POLICIES)},
+    "policy": {"type": "string", "description": f"{', '.join(POLICIES)}, or the name of a plug-in's order"},
 }
 # Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
 BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]] = {

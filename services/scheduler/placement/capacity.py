@@ -179,6 +179,7 @@ class Capacity:
         self._plugins = plugins
         self.plugged = {name: score for name, score in PLUGGED.items() if plugins.in_force(SCORE, name)}
         self._rankings.clear()
+        self._changed(self.everywhere)
         self.version += 1
 
     def _score_of(self, wish: Wish) -> Score:

@@ -68,7 +68,7 @@ def promised(state: State, job: Job) -> list[Blocker]:
 def policy_name(state: State, job: Job) -> str:
     """Of its queue."""
     policy = state.policy_of(state.queue_named(state.lane_of(job).queue))
-    return next(name for name, each in policies.POLICIES.items() if each is policy)
+    return next(name for name, each in (*policies.POLICIES.items(), *policies.PLUGGED.items()) if each is policy)
 
 
 def reason(state: State, job: Job, other: Job) -> str:
@@ -78,7 +78,10 @@ def reason(state: State, job: Job, other: Job) -> str:
         return f"is of queue {theirs.queue}, which holds less for its weight"
     if theirs.tenant != own.tenant:
         return f"is of tenant {theirs.tenant}, which has less for its weight"
-    if other.spec.priority > job.spec.priority and policy_name(state, job) in ("priority", "fair_share"):
+    name = policy_name(state, job)
+    if name in policies.PLUGGED:
+        return f"is first by the order {name}"
+    if other.spec.priority > job.spec.priority and name in ("priority", "fair_share"):
         return f"has priority {other.spec.priority}, this one {job.spec.priority}"
     same = state.key_of(other)[:2] == state.key_of(job)[:2]
-    return _FIRST if same or other.seq < job.seq else _WORDS.get(policy_name(state, job), _FIRST)
+    return _FIRST if same or other.seq < job.seq else _WORDS.get(name, _FIRST)
