@@ -66,7 +66,8 @@ class State:
         # last `wall_ns`.
         self.queue_held: Counter[str] = Counter()
         self.turns: list[tuple[int, JobId]] = []
-        self.wall_ns = max((mark.at_ns for mark in cluster.writers.values()), default=0)
+        own = cluster.writers.get(subjects.SCHEDULER)  # others' clocks may be wrong
+        self.wall_ns = own.at_ns if own is not None else 0
         self.size_of: dict[NodeId, Sizes] = {}
         self.sizes: Sizes = (0, 0, 0)
         # The jobs of each rule as a heap of (submission, job); `bucket_of` says which entries still hold.

@@ -1,8 +1,11 @@
 """The time of allocations: warned of, extended, over; and what becomes of the job."""
 
 from libs.common import facts as f
+from libs.common import subjects
+from libs.common.cluster import WriterMark
 from libs.common.facts import AnyFact
 from libs.common.model import Allocation, JobId
+from services.scheduler.buckets import EXPIRE
 from services.scheduler.state import State
 from tests.given import SECOND_NS, ended, given, member, placed, registered, released, started, tell, waiting
 from tests.unit.test_scheduler_decide import decisions
@@ -54,6 +57,15 @@ def test_an_allocation_is_warned_of_once_and_then_over() -> None:
 
 def test_one_that_is_shorter_than_its_warning_is_warned_of_at_once() -> None:
     assert decisions(held(60), 1) == [warned(60)]
+
+
+def test_who_takes_over_goes_by_the_schedulers_time_and_by_no_other_clock() -> None:
+    cluster = held().cluster
+    cluster.writers["facts.node.a"] = WriterMark(9, 1, 2 * HOUR * SECOND_NS, 1)
+    assert State(cluster).first(EXPIRE) is None
+    cluster.writers[subjects.SCHEDULER] = WriterMark(9, 1, 2 * HOUR * SECOND_NS, 1)
+    due = State(cluster).first(EXPIRE)
+    assert due is not None and due.job_id == J
 
 
 def test_who_takes_over_late_warns_and_ends_together() -> None:
