@@ -35,6 +35,7 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
     cluster.jobs[fact.job_id] = job
     arrivals.note(cluster.arrivals, spec)
     order_fold.queued(cluster, job)
+    job.order.usual_ms = array.order.usual_ms  # it goes before what is left of its array, whatever was learnt meanwhile
     return Change((fact.array, fact.job_id))
 
 

@@ -336,7 +336,7 @@ def check_fact_size(fact: AnyFact) -> None:
     """Raises Refused when one fact is over FACT_BYTES_MAX; called at the edge, before a fact is decided."""
     size = len(_encoder.encode(fact))
     if size > FACT_BYTES_MAX:
-        raise Refused(f"{kind_of(fact)} of {size} bytes is over the bound of {FACT_BYTES_MAX}: shorten its command or environment")
+        raise Refused(f"{kind_of(fact)} of {size} bytes is over the bound of {FACT_BYTES_MAX}: shorten its texts and lists")
 
 
 def decode(data: bytes) -> Commit:

@@ -24,6 +24,8 @@ NS: Final = 1_000_000_000
 VALID_S: Final = 3_600
 VALID_MAX_S: Final = 7 * 86_400
 KEY: Final = re.compile(r"^U[A-Z2-7]{55}$")
+# Of an invitation: no token has this hash.
+WITHDRAWN: Final = ""
 INVITE_FIELDS: Final = ("node_id", "expires_in", "user")
 JOIN_FIELDS: Final = ("node_id", "secret", "public_key", "address")
 
@@ -89,7 +91,7 @@ def removal(cluster: Cluster, node_id: str, wait: bool, user: str) -> NodeRemova
     if node is None and member is None:
         raise Problem(404, f"no node {node_id[:64]!r} is known: GET /v1/nodes lists them")
     if node is None and member is not None and not member.public_key and not member.leaving:
-        return NodeInvited(node_id=member.node_id, secret_hash="", expires_ns=0, user=user_of({"user": user}))
+        return NodeInvited(node_id=member.node_id, secret_hash=WITHDRAWN, expires_ns=0, user=user_of({"user": user}))
     if member is not None and member.removed:
         raise Problem(409, f"node {node_id} is removed already")
     if (member is None or not member.public_key) and node is not None and node.state != node_life.UNREACHABLE:

@@ -11,7 +11,7 @@ import msgspec
 
 from libs.common.cluster import Cluster, Node, is_leaving
 from libs.common.errors import Refused
-from libs.common.facts import ReservationCleared, ReservationSet
+from libs.common.facts import ReservationCleared, ReservationSet, check_fact_size
 from libs.common.model import ID_PATTERN, NODES_MAX, JobSpec, NodeId, TenantId
 from libs.common.reservation import Reservation
 from services.api_gateway.fields import check_known, check_range, convert
@@ -63,7 +63,9 @@ def reservation(cluster: Cluster, body: object, name: str, user: str, now_ns: in
         users=wish.users,
         user=user,
     )
-    return msgspec.structs.replace(wanted, nodes=_nodes(cluster, wish, wanted))
+    fact = msgspec.structs.replace(wanted, nodes=_nodes(cluster, wish, wanted))
+    check_fact_size(fact)
+    return fact
 
 
 def _span(wish: ReservationWish, now_ns: int) -> tuple[int, int]:

@@ -7,12 +7,13 @@ from libs.common import facts as f
 from libs.common.change import NOTHING
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, TenantId
+from libs.common.ordering import Use
 from services.quota.decide import decide as quota_decide
 from services.quota.state import State as QuotaState
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain
 from services.scheduler.state import State
-from tests.given import ended, given, member, placed, registered, spec, tell, waiting
+from tests.given import EPOCH, ended, given, member, placed, registered, spec, tell, waiting
 from tests.unit.test_scheduler_decide import decisions
 
 ARRAY = JobId("j")
@@ -50,6 +51,16 @@ def test_elements_begin_in_order_as_far_as_there_is_room() -> None:
     state = given(registered("a", gpus=2), array("5-7"))
     assert steps(state) == ["element_begun j_5", "placed j_5", "element_begun j_6", "placed j_6"]
     assert "j_7" not in state.cluster.jobs and state.cluster.jobs[ARRAY].state == "queued"
+
+
+def test_an_element_goes_before_what_is_left_of_its_array_whatever_was_learnt_meanwhile() -> None:
+    """The shortest first, by how long the tenant's jobs took when they came."""
+    cluster = given(f.QueueSet(queue="default", policy="srsf"), registered("a", gpus=2), array("0-29")).cluster
+    cluster.jobs[ARRAY].order.usual_ms = 1_000
+    cluster.tenants[TenantId("default")].use = Use(runs=1, runs_ms=50_000)
+    state = State(cluster)
+    state.begin(EPOCH, 0)
+    assert steps(state) == ["element_begun j_0", "placed j_0", "element_begun j_1", "placed j_1"]
 
 
 def test_no_more_elements_are_alive_than_the_array_says() -> None:

@@ -66,6 +66,11 @@ def test_a_node_is_kept_for_one_at_a_time_but_may_always_be_maintained() -> None
     assert wished(found, nodes=["a"], users=["ada"], start="2027-01-01T00:00:00Z").nodes == ("a",)
 
 
+def test_a_reservation_that_no_fact_holds_is_refused() -> None:
+    with pytest.raises(Refused, match="over the bound"):
+        wished(nodes=["a"], users=["u" * 64_000 for _ in range(2)])
+
+
 @pytest.mark.parametrize(
     ("wish", "said"),
     [

@@ -213,6 +213,7 @@ class Capacity:
         mix = arrivals.learnt_of(self._learnt)
         self._scene = Scene(Fills(mix, models, self._scene.fills) if mix else None)
         self._rankings.clear()
+        self._changed(self.everywhere)
 
     def _build(self, index: int, node: Node, views: list[GpuView], jobs: dict[JobId, Job]) -> Place:
         gpus = [view.gpu for view in views]
