@@ -44,11 +44,14 @@ from services.scheduler.queue import LaneId, Queue, Shape, shape_of
 
 
 class Noted(NamedTuple):
-    """The port that a placed job was given, and on which address; what it holds, in hundredths of a GPU, at least 1."""
+    """The port that a placed job was given, and on which address; what it holds, in hundredths of a GPU, at least 1; when it is expected
+    to end (the wall clock).
+    """
 
     address: str
     port: int
     share: int
+    end_ns: int
 
 
 class State:
@@ -337,18 +340,25 @@ class State:
                 self.queue.version += len(self.queue.lanes) > 1  # another lane may be the first now
         elif noted is None:
             self._note(job)
+        elif noted.end_ns != expected_end_ns(job):  # its time limit was changed
+            self.noted[job.job_id] = noted._replace(end_ns=self._expect(job))
+            self.capacity.touch(homes(self.cluster, job.members.values()))
 
     def _note(self, job: Job) -> None:
         address = self.cluster.nodes[next(iter(job.members))].address
         share = sum([hold.share for member in job.members.values() for hold in member.gpus]) or 1
         self.ports.take(address, job.port)
-        self.noted[job.job_id] = Noted(address, job.port, share)
+        self.noted[job.job_id] = Noted(address, job.port, share, self._expect(job))
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share
+        if self.epoch:
+            self._watch_start(job)
+
+    def _expect(self, job: Job) -> int:
+        """When the attempt ends; once that has passed, its nodes are looked at again."""
         end_ns = expected_end_ns(job)
         if end_ns < UNKNOWN:
             heappush(self.overruns, (end_ns, job.job_id, job.attempt))
-        if self.epoch:
-            self._watch_start(job)
+        return end_ns
 
     def _watch_start(self, job: Job) -> None:
         heappush(self.deadlines, (self.now_ns + job.spec.start_s * SECOND_NS, job.job_id, job.attempt))

@@ -49,6 +49,15 @@ def test_who_has_ended_before_the_first_job_can_begin_passes_it(seconds: int, pa
     assert begin(state, now_s=1) == passes
 
 
+def test_a_limit_that_is_changed_while_a_job_runs_moves_what_is_promised() -> None:
+    state = given(registered("a"), running("i", "a", 0, 1, **LASTS_100), BIG)
+    name = "big"
+    before, _ = when_and_where(state, name)
+    state._look_at(tell(state.cluster, f.JobUpdated(job_id=JobId("i"), time_limit_s=1_000)))
+    after, nodes = when_and_where(state, name)
+    assert after > before + 500 and (after, nodes) == when_and_where(State(state.cluster), name)
+
+
 def test_who_has_no_limit_keeps_off_the_promised_nodes() -> None:
     busy = running("i", "a", 0, 1, **LASTS_100)
     assert begin(given(registered("a"), busy, BIG, waiting("j"), waiting("k", estimate_s=1))) == []
