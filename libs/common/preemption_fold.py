@@ -37,7 +37,8 @@ def checkpointed(cluster: Cluster, fact: f.JobCheckpointed, stamp: Stamp) -> Cha
     job = cluster.jobs.get(fact.job_id)
     if job is None:
         return NOTHING
-    kept, at_ns = job.preemption, fact.at_ns or stamp.at_ns
+    # Nothing is saved after it is recorded: a time to come would make the job the cheapest to preempt for ever.
+    kept, at_ns = job.preemption, min(fact.at_ns or stamp.at_ns, stamp.at_ns)
     if at_ns > kept.checkpointed_ns:  # an agent that begins again says it again
         kept.checkpoints, kept.checkpointed_ns = kept.checkpoints + 1, at_ns
     if fact.asked:

@@ -30,6 +30,8 @@ KILL_AGAIN_NS: Final = 5_000 * MS
 FINISHED_ALONE_NS: Final = 20 * MS
 CHECK_AGAIN_NS: Final = 500 * MS
 ASK_EVERY_NS: Final = 1_000 * MS
+# A job may save its work at each step; the log hears of it so often.
+CHECKPOINT_EVERY_NS: Final = 30_000 * MS
 RECORD_FACTS_MAX: Final = 128
 # The supervisor's word for a job that was told to stop.
 STOPPED: Final = "stopped"
@@ -127,12 +129,24 @@ def _health_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
     return [f.ReplicaUnready(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, reason=health.wrong)]
 
 
-def _checkpoint_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
-    at_ns, ref = attempt.checkpointed_ns, attempt.ref
-    if at_ns <= attempt.checkpoint_said_ns or attempt.queued < s.STARTED_LEVEL:
+def _is_asked(attempt: Attempt) -> bool:
+    """Whether its newest checkpoint came after it was told to stop."""
+    return attempt.told is not None and attempt.checkpointed_ns > attempt.unasked_ns
+
+
+def _checkpoint_due_ns(attempt: Attempt) -> int | None:
+    """When its newest checkpoint is to be said: the first one, an answer and the last at once, the others not too often. None: never."""
+    if attempt.checkpointed_ns <= attempt.checkpoint_said_ns or attempt.queued < s.STARTED_LEVEL:
+        return None
+    answers = _is_asked(attempt) and attempt.checkpoint_said_ns <= attempt.unasked_ns
+    return 0 if answers or attempt.phase == s.EXITED else attempt.checkpoint_again_ns
+
+
+def _checkpoint_facts(attempt: Attempt, node_id: NodeId, now_ns: int) -> list[NodeFact]:
+    due_ns, at_ns, asked, ref = _checkpoint_due_ns(attempt), attempt.checkpointed_ns, _is_asked(attempt), attempt.ref
+    if due_ns is None or now_ns < due_ns:
         return []
-    attempt.checkpoint_said_ns = at_ns
-    asked = attempt.told is not None
+    attempt.checkpoint_said_ns, attempt.checkpoint_again_ns = at_ns, now_ns + CHECKPOINT_EVERY_NS
     return [f.JobCheckpointed(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, asked=asked, at_ns=at_ns)]
 
 
@@ -151,6 +165,8 @@ def _end(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
         return [a.KillJob(attempt.ref)]
     if attempt.stop is None or attempt.told == attempt.stop:
         return []
+    if attempt.told is None:
+        attempt.unasked_ns = attempt.checkpointed_ns
     attempt.told = attempt.stop
     attempt.kill_at_ns = now_ns + attempt.stop.grace_ms * MS + KILL_SLACK_NS
     return [a.StopJob(attempt.ref, attempt.stop.signal, attempt.stop.grace_ms)]
@@ -179,7 +195,7 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
     if attempt.executed and attempt.queued < s.STARTED_LEVEL:
         attempt.queued = s.STARTED_LEVEL
         said.append(f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=attempt.pid))
-    said += _health_facts(attempt, node_id) + _checkpoint_facts(attempt, node_id)
+    said += _health_facts(attempt, node_id) + _checkpoint_facts(attempt, node_id, now_ns)
     over = attempt.phase == s.EXITED and _released(state, attempt, now_ns)
     ended = over or (attempt.phase == s.EXITED and now_ns >= attempt.exited_ns + FINISHED_ALONE_NS)
     if ended and attempt.queued < s.FINISHED_LEVEL:
@@ -228,6 +244,8 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
         times.append(s.limit_at_ns(attempt))
     if (health := _watched(attempt)) is not None:
         times += serving.next_look_ns(health)
+    if (due_ns := _checkpoint_due_ns(attempt)) is not None:
+        times.append(due_ns)
     if attempt.phase == s.EXITED and attempt.queued < s.FINISHED_LEVEL:
         times.append(attempt.exited_ns + FINISHED_ALONE_NS)
     checked = attempt.checks is not None and not attempt.checking

@@ -47,7 +47,7 @@ class Stop(msgspec.Struct, frozen=True):
 class Attempt(msgspec.Struct, kw_only=True):
     """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged.
     `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it. `health` is
-    a replica's alone.
+    a replica's alone. `unasked_ns` is the last checkpoint that was known when it was told to stop: a later one is the answer.
     """
 
     ref: AttemptRef
@@ -78,6 +78,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     health: serving.Health | None = None
     checkpointed_ns: int = 0
     checkpoint_said_ns: int = 0
+    checkpoint_again_ns: int = 0
+    unasked_ns: int = 0
     queued: int = 0
     stored: int = 0
 

@@ -10,6 +10,7 @@ from services.node_agent import state as s
 from services.node_agent.decide import (
     ASK_EVERY_NS,
     CHECK_AGAIN_NS,
+    CHECKPOINT_EVERY_NS,
     FINISHED_ALONE_NS,
     KILL_AGAIN_NS,
     KILL_SLACK_NS,
@@ -345,6 +346,39 @@ def test_a_checkpoint_is_said_once_and_whether_it_was_asked_for() -> None:
     node.orders(stop())
     asked = msgspec.structs.replace(said, asked=True, at_ns=80)
     assert node.see(o.Checkpointed("j.1", 80)) == [a.Record((asked,), (o.Mark("j.1", 1),))]
+
+
+def checkpointed(at_ns: int, asked: bool = False) -> a.Record:
+    fact = f.JobCheckpointed(job_id=ref().job_id, attempt=1, node_id=NODE, asked=asked, at_ns=at_ns)
+    return a.Record((fact,), (o.Mark("j.1", 1),))
+
+
+def test_of_many_checkpoints_the_latest_is_said_now_and_then() -> None:
+    node = Node().running()
+    assert node.see(o.Checkpointed("j.1", 70)) == [checkpointed(70)]
+    assert node.see(o.Checkpointed("j.1", 71)) == node.see(o.Checkpointed("j.1", 72)) == []
+    assert next_due_ns(node.state) == node.now_ns + CHECKPOINT_EVERY_NS
+    assert node.later(CHECKPOINT_EVERY_NS - 1) == []
+    assert node.later(1) == [checkpointed(72)]
+    assert next_due_ns(node.state) is None and node.later(CHECKPOINT_EVERY_NS) == []
+    assert node.see(o.Checkpointed("j.1", 73)) == [checkpointed(73)]
+
+
+def test_a_checkpoint_that_was_not_said_yet_is_no_answer_to_a_stop_and_the_answer_is_said_at_once() -> None:
+    node = Node().running()
+    node.see(o.Checkpointed("j.1", 70), o.Checkpointed("j.1", 71))
+    node.see(o.Checkpointed("j.1", 72))
+    assert node.orders(stop(grace_ms=60_000)) == [a.StopJob(ref(), 15, 60_000)]
+    assert node.see(o.Checkpointed("j.1", 73)) == [checkpointed(73, asked=True)]
+    assert node.see(o.Checkpointed("j.1", 74)) == []
+    assert node.later(CHECKPOINT_EVERY_NS) == [checkpointed(74, asked=True)]
+
+
+def test_the_last_checkpoint_of_an_attempt_that_ends_is_said() -> None:
+    node = Node().running()
+    node.see(o.Checkpointed("j.1", 70))
+    node.see(o.Checkpointed("j.1", 71))
+    assert checkpointed(71) in node.see(o.ProcessExited("j.1", o.Exit(executed=True, exit_code=0)))
 
 
 def test_a_checkpoint_of_what_was_not_said_to_have_begun_waits() -> None:

@@ -215,6 +215,22 @@ def test_a_job_that_does_not_save_its_work_in_its_time_is_stopped_as_any_other()
     assert decisions(state, now_s=90) == []
 
 
+def test_a_job_that_ended_by_itself_as_its_time_to_save_is_over_is_not_stopped_any_more() -> None:
+    state = given(registered("a"), running("low", 0, 1, 2, 3, **SAVING), waiting("high", gpus=4, priority=90))
+    decisions(state, now_s=1)
+    assert decisions(state, now_s=60) == []
+    told(state, finished("low", "a", 0), released("low", "a"))
+    assert [type(fact) for fact in decisions(state, now_s=62)] == [f.JobClosed, f.JobPlaced]
+
+
+def test_a_checkpoint_of_a_time_to_come_counts_from_when_it_was_said() -> None:
+    state = given(registered("a"), running("low", 0))
+    for at_ns in (1 << 62, 1 << 61):
+        said = f.JobCheckpointed(job_id=JobId("low"), attempt=1, node_id=NodeId("a"), at_ns=at_ns)
+        tell(state.cluster, said, at_s=5)
+        assert state.cluster.jobs[JobId("low")].preemption.checkpointed_ns == 5 * SECOND_NS
+
+
 def test_a_preempted_job_may_be_preempted_for_ever_and_still_be_tried_again() -> None:
     state = given(registered("a"), running("low", 0, 1, 2, 3, retries=1))
     job = state.cluster.jobs[JobId("low")]

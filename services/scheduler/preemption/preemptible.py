@@ -38,7 +38,7 @@ class Preemptible:
     def note(self, job: Job) -> None:
         """A fact touched a job that may be preempted."""
         watched = self.jobs.get(job.job_id)
-        if not is_saving(job):
+        if job.state not in job_life.ON_NODES or not is_saving(job):
             self.overdue.pop(job.job_id, None)
         if job.state not in job_life.ON_NODES:
             self.jobs.pop(job.job_id, None)
