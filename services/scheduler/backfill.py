@@ -47,17 +47,22 @@ def ends_in_time(job: Job, promise: Promise, now_ns: int) -> bool:
 
 
 class Line:
-    """Jobs that wait for the same nodes: those of one reservation, or all others. `first` is the one that did not fit."""
+    """Jobs that wait for the same nodes: those of one reservation, or all others. `first` is the one that did not fit; `queues` are those
+    of which a job did not.
+    """
 
     def __init__(self) -> None:
         self.first: Job | None = None
         self.promise: Promise | None = None
         self.stands_still = False
+        self.queues: dict[str, None] = {}
 
     def wait(self, state: State, job: Job) -> None:
         """It cannot begin now: who comes behind it passes it, or does not."""
+        queue = job.spec.queue or DEFAULT_QUEUE
         self.first = self.first or job
-        self.stands_still = self.stands_still or not state.queue_named(job.spec.queue or DEFAULT_QUEUE).backfill
+        self.stands_still = self.stands_still or not state.queue_named(queue).backfill
+        self.queues[queue] = None
 
     def choose(self, state: State, job: Job, shape: Shape) -> Choice:
         """What the next job in line may begin on now."""
@@ -65,16 +70,23 @@ class Line:
             return NOTHING
         circle, barred = circle_of(state.cluster, job.tenant), closed_to(state, job)
         choice = choose_for(state.capacity, shape.wish, circle, barred)
-        if self.first is None or choice is NOTHING:
+        promise = self.promised(state)
+        if promise is None or choice is NOTHING or ends_in_time(job, promise, state.wall_ns):
             return choice
-        self.promise = self.promise or promise_to(state, self.first)
-        if ends_in_time(job, self.promise, state.wall_ns):
-            return choice
-        choice = choose_for(state.capacity, shape.wish, circle, barred | self.promise.nodes)
-        return choice if job.tenant != self.promise.tenant or _both_within_limit(state, self.promise, choice) else NOTHING
+        choice = choose_for(state.capacity, shape.wish, circle, barred | promise.nodes)
+        return choice if leaves_limit(state, promise, job, choice) else NOTHING
+
+    def promised(self, state: State) -> Promise | None:
+        """What the first one is promised, once somebody did not fit."""
+        if self.promise is None and self.first is not None:
+            self.promise = promise_to(state, self.first)
+        return self.promise
 
 
-def _both_within_limit(state: State, promise: Promise, choice: Choice) -> bool:
+def leaves_limit(state: State, promise: Promise, job: Job, choice: Choice) -> bool:
+    """Whether the first one's tenant may still hold what is promised."""
     tenant = state.cluster.tenants[promise.tenant]
+    if job.tenant != promise.tenant or not tenant.max_gpu_share:
+        return True
     share = sum(hold.share for _, holds in choice for hold in holds)
-    return not tenant.max_gpu_share or tenant.held_share + promise.share + share <= tenant.max_gpu_share
+    return tenant.held_share + state.reserved_share[promise.tenant] + promise.share + share <= tenant.max_gpu_share

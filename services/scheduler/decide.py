@@ -34,7 +34,7 @@ from libs.common.plugins import PluginFault
 from libs.common.words import counted
 from services.scheduler.arrays import array_ended, next_element
 from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
-from services.scheduler.backfill import LOOKED_PAST_MAX, Line
+from services.scheduler.backfill import LOOKED_PAST_MAX, Line, leaves_limit
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, is_hurt, is_warned
 from services.scheduler.line import heads, in_order
 from services.scheduler.models import scale
@@ -42,7 +42,7 @@ from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, Choice, choose_for, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
-from services.scheduler.preemption.choose import lost_ns, room_again, room_for
+from services.scheduler.preemption.choose import Room, lost_ns, room_again, room_for
 from services.scheduler.preemption.preemptible import has_saved, is_saving
 from services.scheduler.preemption.reserved import is_among_strangers, is_broken, is_free
 from services.scheduler.queue import Shape
@@ -278,12 +278,12 @@ def claim(state: State) -> Sequence[AnyFact]:
     for job in in_order(state, [state.cluster.jobs[job_id] for job_id in state.reserved]):
         if is_broken(state, job):
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
-        shape, kept = state.reserved[job.job_id], [(member.node_id, member.gpus) for member in job.preemption.reserved]
+        (shape, own), kept = state.reserved[job.job_id], [(member.node_id, member.gpus) for member in job.preemption.reserved]
         free = is_free(state.cluster, job)
         choice = kept if free else choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant), closed_to(state, job))
         if choice is NOTHING:
             continue
-        refused = over_limit(state, shape) or passes_limit(state, shape, choice) or is_closed_to(state, job, choice)
+        refused = over_limit(state, shape, own) or passes_limit(state, shape, choice, own) or is_closed_to(state, job, choice)
         if refused or (free and is_among_strangers(state.cluster, job)):
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
         return (placement(state, job, choice),)
@@ -292,25 +292,40 @@ def claim(state: State) -> Sequence[AnyFact]:
 
 
 def preempt(state: State) -> Sequence[AnyFact]:
-    """Nothing fits: the first in line is given room by jobs of lower priority that said they may be preempted, as far as they can make it.
-    The devices are reserved for it from now on, and those behind it in line go on. Of an array the next element begins, for which room is
-    made then.
+    """Nothing fits: the first in line is given room by jobs of lower priority that said they may be preempted, as far as they can make it,
+    else the first of another queue. The devices are reserved for it from now on, and those behind it in line go on. Of an array the next
+    element begins, for which room is made then.
     """
     versions = state.versions
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
         return NONE
-    for _, job_id, shape, _ in heads(state):
+    lines: dict[str, Line] = {}
+    waiting = 0
+    for _, job_id, shape, lane in heads(state):
         job = state.cluster.jobs[job_id]
         if stands_aside(state, shape, job):
             continue
-        room = room_for(state, job, shape.wish)
-        if room is not None and not passes_limit(state, shape, room.choice) and not is_closed_to(state, job, room.choice):
+        line = lines.setdefault(line_of(state, job), Line())
+        room = _room(state, line, job, shape) if lane.queue not in line.queues and not line.stands_still else None
+        if room is not None:
             if job.elements is not None:
                 return (next_element(job),)
             return (_reservation(job, job.attempt, state, room.choice), *(preemption(state, victim, job) for victim in room.victims))
-        break
+        line.wait(state, job)
+        waiting += 1
+        if waiting == LOOKED_PAST_MAX:
+            break
     state.no_room = versions
     return NONE
+
+
+def _room(state: State, line: Line, job: Job, shape: Shape) -> Room | None:
+    """What can be made and the job may have, off what the first in line is promised."""
+    promise = line.promised(state)
+    room = room_for(state, job, shape.wish, promise.nodes if promise is not None else 0)
+    if room is None or passes_limit(state, shape, room.choice) or is_closed_to(state, job, room.choice):
+        return None
+    return room if promise is None or leaves_limit(state, promise, job, room.choice) else None
 
 
 def preemption(state: State, job: Job, by: Job) -> JobPreempted:
@@ -340,18 +355,24 @@ def stands_aside(state: State, shape: Shape, job: Job) -> bool:
     return over_limit(state, shape) or not possible(state.capacity, shape.wish) or is_early(state, job)
 
 
-def over_limit(state: State, shape: Shape) -> bool:
-    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use."""
+def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
+    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use. What is reserved for its jobs counts as in
+    use, but for `own`, what is reserved for this very one.
+    """
     tenant = state.cluster.tenants.get(shape.tenant)
-    return tenant is not None and (tenant.exhausted or 0 < tenant.max_gpu_share < tenant.held_share + shape.wish.total_share)
+    if tenant is None or tenant.exhausted:
+        return tenant is not None
+    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
+    return 0 < tenant.max_gpu_share < taken + shape.wish.total_share
 
 
-def passes_limit(state: State, shape: Shape, choice: Choice) -> bool:
+def passes_limit(state: State, shape: Shape, choice: Choice, own: int = 0) -> bool:
     """As `over_limit`, where only the choice says how much of a device is meant."""
     tenant = state.cluster.tenants.get(shape.tenant)
     if shape.wish.share or tenant is None or not tenant.max_gpu_share:
         return False
-    return tenant.max_gpu_share < tenant.held_share + sum(hold.share for _, holds in choice for hold in holds)
+    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
+    return tenant.max_gpu_share < taken + sum(hold.share for _, holds in choice for hold in holds)
 
 
 def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegun:

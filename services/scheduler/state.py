@@ -26,7 +26,7 @@ from libs.common.facts import (
     Unknown,
 )
 from libs.common.job_fold import homes
-from libs.common.model import WHOLE_GPU, JobId, NodeId
+from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WAIT, WITHDRAW, bucket_for, due_ns, waits_to_start
@@ -52,6 +52,13 @@ class Noted(NamedTuple):
     port: int
     share: int
     end_ns: int
+
+
+class Kept(NamedTuple):
+    """The shape of a job that waits for reserved devices, and how much of them, in hundredths of a GPU."""
+
+    shape: Shape
+    share: int
 
 
 class State:
@@ -92,8 +99,9 @@ class State:
         self.outlook = Outlook(cluster, self.capacity)
         self.no_room: tuple[object, ...] = ()
         self.preemptible = Preemptible()
-        # Jobs that wait for reserved devices; the versions at which none of them could be placed.
-        self.reserved: dict[JobId, Shape] = {}
+        # Jobs that wait for reserved devices, and what that is by tenant; the versions at which none of them could be placed.
+        self.reserved: dict[JobId, Kept] = {}
+        self.reserved_share: Counter[TenantId] = Counter()
         self.none_free: tuple[object, ...] = ()
         # Models that may need more or fewer replicas; those that wait after a crash, by when; the nodes that were quiet then.
         self.restless: dict[str, None] = {}
@@ -323,8 +331,13 @@ class State:
                 self.restless[job.spec.serve.model] = None
 
     def _note_reserved(self, job_id: JobId, job: Job | None) -> None:
+        old = self.reserved.get(job_id)
+        if old is not None:
+            self.reserved_share[old.shape.tenant] -= old.share
         if job is not None and job.preemption.reserved and job.state == job_life.QUEUED:
-            self.reserved[job_id] = self.reserved.get(job_id) or shape_of(job)
+            share = sum([hold.share for member in job.preemption.reserved for hold in member.gpus])
+            self.reserved[job_id] = Kept(old.shape if old is not None else shape_of(job), share)
+            self.reserved_share[job.tenant] += share
             self.queue.version += 1
         else:
             self.reserved.pop(job_id, None)

@@ -140,6 +140,15 @@ def test_a_tenant_at_its_limit_is_named() -> None:
     assert answer["answer"] == "tenant t holds 0 of at most 1.5 GPUs, and this job asks for 2 more"
 
 
+def test_a_tenant_that_is_at_its_limit_by_what_is_reserved_for_it_is_told_so() -> None:
+    low = [*waiting("low", gpus=4, priority=1, preemptible=True), placed("low", member("a", 0, 1, 2, 3)), started("low", "a")]
+    high = [*waiting("high", gpus=4, tenant="t"), f.DevicesReserved(job_id=JobId("high"), attempt=1, members=(member("a", 0, 1, 2, 3),))]
+    limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=400)
+    answer = explain(given(registered("a"), registered("b", gpus=1), limit, low, high, waiting("j", tenant="t")), J)
+    assert answer["answer"] == "tenant t holds 0 and has 4 reserved of at most 4 GPUs, and this job asks for 1 more"
+    assert answer["remedy"].startswith("raise the limit of tenant t to 5 GPUs")
+
+
 def test_a_tenant_whose_budget_is_used_up_is_named() -> None:
     spent = [f.TenantSet(tenant=TenantId("t"), gpu_hours=3), f.BudgetExhausted(tenant=TenantId("t"), gpu_hours=3, used_share_ms=1)]
     answer = explain(given(registered("a"), spent, waiting("j", tenant="t")), J)

@@ -32,10 +32,10 @@ class _Picked(NamedTuple):
     victims: dict[JobId, None]
 
 
-def room_for(state: State, job: Job, wish: Wish) -> Room | None:
-    """What jobs of lower priority can make; None where they cannot, or need not."""
+def room_for(state: State, job: Job, wish: Wish, barred: int = 0) -> Room | None:
+    """What jobs of lower priority can make, on other nodes than the barred ones; None where they cannot, or need not."""
     offers = state.offers(wish, circle_of(state.cluster, job.tenant), job.spec.priority)
-    room = _room(state, wish, offers.of, offers.members & ~closed_to(state, job), lambda: offers.cheapest(state.wall_ns))
+    room = _room(state, wish, offers.of, offers.members & ~(closed_to(state, job) | barred), lambda: offers.cheapest(state.wall_ns))
     return room if room is not None and room.victims else None
 
 

@@ -23,7 +23,7 @@ def raised(state: State, job: Job) -> Iterator[Change]:
         yield Change(what, (_set(tenant, gpu_hours=hours),), job.job_id, job.spec)
     elif tenant.max_gpu_share:
         others = [other for name in state.queue.waiting if (other := state.cluster.jobs[name]).tenant == job.tenant and other is not job]
-        alone = tenant.held_share + _asked(job)
+        alone = tenant.held_share + state.reserved_share[job.tenant] + _asked(job)
         for share in dict.fromkeys((_whole(alone), _whole(alone + sum(map(_asked, others))))):
             if share > tenant.max_gpu_share:
                 most = share // WHOLE_GPU
