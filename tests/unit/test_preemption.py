@@ -2,7 +2,7 @@
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, NodeId, TenantId
+from libs.common.model import JobId, NodeId
 from services.scheduler.decide import decide
 from services.scheduler.outlook import KEPT_MAX
 from services.scheduler.placement.wish import Wish
@@ -336,75 +336,3 @@ def test_an_attempt_that_is_over_before_it_is_timed_or_before_its_time_rings_for
         job.state = "queued"
         watching.note(job)
         assert list(watching.ring(jobs, 9 * SECOND_NS)) == []
-
-
-def limited(tenant: str, gpus: int) -> f.TenantSet:
-    return f.TenantSet(tenant=TenantId(tenant), max_gpu_share=gpus * 100)
-
-
-def three_full_nodes() -> list[AnyFact]:
-    jobs = [fact for name in "abc" for fact in running(f"on-{name}", 0, 1, 2, 3, node=name)]
-    return [*(registered(name) for name in "abc"), *jobs, limited("t", 4)]
-
-
-def test_nobody_makes_room_beyond_what_a_tenant_may_hold_with_what_it_has_reserved() -> None:
-    state = given(three_full_nodes(), *(waiting(f"high-{n}", gpus=4, priority=90, tenant="t") for n in range(3)))
-    assert [fact.job_id for fact in decisions(state)] == ["high-0", "on-a"]
-    assert decisions(state_again(state)) == []
-
-
-def test_nobody_takes_what_its_tenant_has_reserved_from_the_limit() -> None:
-    """Not while others make room, and the job is placed then; whatever comes after it."""
-    state = given(three_full_nodes(), waiting("high", gpus=4, priority=90, tenant="t"))
-    decisions(state)
-    told(state, *waiting("small", priority=99, tenant="t"), *ended("on-b", "b")[1:])
-    assert [(type(fact), fact.job_id) for fact in decisions(state)] == [(f.JobClosed, "on-b"), (f.JobPlaced, "high")]
-    assert state.cluster.jobs[JobId("small")].state == "queued"
-
-
-def test_what_a_job_has_reserved_does_not_keep_itself_back() -> None:
-    state = given(three_full_nodes(), waiting("high", gpus=4, priority=90, tenant="t"))
-    decisions(state)
-    told(state, finished("on-a", "a", None, signal=15, reason="stopped"), released("on-a", "a"))
-    assert [fact.job_id for fact in decisions(state)] == ["on-a", "high"]
-
-
-def test_a_reservation_that_ends_leaves_its_share_to_its_tenant() -> None:
-    """Also where nothing else changes: who made room has not ended yet."""
-    free = registered("d", gpus=1)
-    state = given(three_full_nodes(), free, waiting("high", gpus=4, priority=90, tenant="t"), waiting("small", tenant="t"))
-    assert [fact.job_id for fact in decisions(state)] == ["high", "on-a"]
-    told(state, f.JobClosed(job_id=JobId("high"), attempt=1, outcome="cancelled"))
-    assert decisions(state) == [placed("small", member("d", 0), port=29_501)]
-
-
-def state_again(state: State) -> State:
-    """Of a scheduler that takes over."""
-    again = State(state.cluster)
-    again.begin(1, SECOND_NS)
-    return again
-
-
-def two_queues(*history: AnyFact, backfill: bool = True) -> State:
-    """The first in line needs a whole node, and no room can be made for it; it is promised `b`, where fewer jobs are in its way."""
-    rocks = [*waiting("rock", gpus=2), placed("rock", member("b", 0, 1)), *waiting("stone"), placed("stone", member("a", 2))]
-    jobs = [*rocks, *waiting("pebble"), placed("pebble", member("a", 3)), *running("low-a", 0, 1), *running("low-b", 2, node="b")]
-    queues = [f.QueueSet(queue="one", policy="priority", backfill=backfill), f.QueueSet(queue="two", policy="priority")]
-    return given(registered("a"), registered("b"), jobs, queues, waiting("big", gpus=4, priority=90, queue="one"), history)
-
-
-def test_a_job_for_which_no_room_can_be_made_keeps_it_from_its_own_queue_only() -> None:
-    """The other queue's goes where more is lost: it keeps off what the first one is promised."""
-    own, other = (waiting("small", gpus=2, priority=80, queue=queue) for queue in ("one", "two"))
-    assert decisions(two_queues(*own)) == []
-    assert [fact.job_id for fact in decisions(two_queues(*other))] == ["small", "low-a"]
-
-
-def test_no_room_is_made_past_the_first_of_a_queue_that_nobody_passes() -> None:
-    assert decisions(two_queues(*waiting("small", gpus=2, priority=80, queue="two"), backfill=False)) == []
-
-
-def test_the_room_that_is_made_leaves_the_first_ones_tenant_what_it_may_hold() -> None:
-    small = waiting("small", gpus=2, priority=80, queue="two")
-    for gpus, ending in ((12, []), (13, ["small", "low-a"])):
-        assert [fact.job_id for fact in decisions(two_queues(limited("default", gpus), *small))] == ending
