@@ -283,7 +283,8 @@ def claim(state: State) -> Sequence[AnyFact]:
         choice = kept if free else choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant), closed_to(state, job))
         if choice is NOTHING:
             continue
-        refused = over_limit(state, shape, own) or passes_limit(state, shape, choice, own) or is_closed_to(state, job, choice)
+        limited = over_limit(state, shape, own) or passes_limit(state, shape, choice, own)
+        refused = limited or is_closed_to(state, job, choice) or is_early(state, job)
         if refused or (free and is_among_strangers(state.cluster, job)):
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
         return (placement(state, job, choice),)

@@ -11,6 +11,7 @@ SEEDS: Final[dict[int, str]] = {
     1361: "after a planned stop no clock on a wall says that the nodes' long leases are over",
     872: "nothing begins on a node whose lease ran out while its agent was paused in the middle of a launch",
     1118: "the time of facts goes on where a scheduler's wall clock is behind: a wait after a crash ends",
+    1431: "devices reserved for a job are not claimed before the reservation that it names has begun",
     732: "a time limit that is changed while its job runs changes what is expected of its nodes",
     587: "who takes over goes by the schedulers' own time: another writer's clock that is ahead warns nobody early",
     353: "a run is not over while a node that is away may hold the long lease of a planned stop",
