@@ -53,6 +53,7 @@ class Aside:
         pid = os.fork()
         if pid == 0:
             _child(question, writing)
+        os.setpgid(pid, pid)  # here too: the deadline may pass before the child has run at all
         os.close(writing)
         answer = asyncio.create_task(asyncio.to_thread(_read, reading, pid))
         try:
