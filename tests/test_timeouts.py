@@ -16,9 +16,9 @@ SETTINGS: Final = "libs/common/settings.py"
 # Reason -> constants, by the file's last name.
 STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
-        ordering.HOUR_NS order_intents.YEAR_S priority.SECOND_NS forecast.SECOND_NS durations.UNITS_S ending.NS_PER_S
+        ordering.HOUR_NS order_intents.YEAR_S durations.UNITS_S ending.NS_PER_S
         intents.DAY_S intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S
-        ordering.SECOND_NS reservation_intents.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
+        ordering.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """

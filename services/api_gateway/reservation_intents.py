@@ -13,6 +13,7 @@ from libs.common.cluster import Cluster, Node, is_leaving
 from libs.common.errors import Refused
 from libs.common.facts import ReservationCleared, ReservationSet, check_fact_size
 from libs.common.model import ID_PATTERN, NODES_MAX, JobSpec, NodeId, TenantId
+from libs.common.ordering import SECOND_NS
 from libs.common.reservation import Reservation
 from services.api_gateway.fields import check_known, check_range, convert
 from services.api_gateway.identity_intents import DEFAULT
@@ -20,7 +21,6 @@ from services.api_gateway.order_intents import YEAR_S
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.times import duration_s, instant_ns, rfc3339
 
-SECOND_NS: Final = 1_000_000_000
 RANGES: Final = (("count", 0, NODES_MAX),)
 
 

@@ -11,9 +11,10 @@ from typing import Final
 
 from libs.common.cluster import Job
 from libs.common.model import NodeId
+from libs.common.ordering import SECOND_NS
 from libs.common.reservation import Reservation
 from services.scheduler.placement.choose import Choice
-from services.scheduler.placement.forecast import SECOND_NS, latest_end_ns
+from services.scheduler.placement.forecast import latest_end_ns
 from services.scheduler.state import State
 
 NAMED_MAX: Final = 8

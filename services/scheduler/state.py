@@ -38,7 +38,7 @@ from services.scheduler.placement.strategies import DEFAULT
 from services.scheduler.placement.wish import Wish
 from services.scheduler.policies import OrderKey, Policy, Sizes
 from services.scheduler.ports import Ports
-from services.scheduler.preemption.offers import Offers
+from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Preemptible
 from services.scheduler.queue import LaneId, Queue, Shape, shape_of
 
@@ -359,7 +359,7 @@ class State:
 
     def _note(self, job: Job) -> None:
         address = self.cluster.nodes[next(iter(job.members))].address
-        share = sum([hold.share for member in job.members.values() for hold in member.gpus]) or 1
+        share = share_of(job)
         self.ports.take(address, job.port)
         self.noted[job.job_id] = Noted(address, job.port, share, self._expect(job))
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share

@@ -13,8 +13,8 @@ from libs.common.cluster import Job
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.new_nodes import NewNodes
+from libs.common.words import counted
 from services.scheduler.explain import Answer, answer, no_answer, prove
-from services.scheduler.proof.change import many
 from services.scheduler.proof.new_nodes import like_model, new_nodes
 from services.scheduler.proof.trial import Apart, copied, decided_until, places, prepare, tell
 from services.scheduler.state import State
@@ -54,8 +54,8 @@ def what_if(state: State, ask: WhatIfAsk, apart: Apart = copied) -> Answer:
 
 
 def _with(add: NewNodes, placed: int) -> str:
-    nodes = f"{many(add.nodes, 'node')} of {add.gpus} {add.model or 'such'} GPUs"
-    return f"with {nodes} more, and {many(placed, 'job')} before it placed: "
+    nodes = f"{counted(add.nodes, 'node')} of {add.gpus} {add.model or 'such'} GPUs"
+    return f"with {nodes} more, and {counted(placed, 'job')} before it placed: "
 
 
 def _starts(state: State, job: Job, prefix: str) -> Answer:

@@ -13,13 +13,13 @@ from typing import Final
 
 from libs.common.cluster import Cluster, Job
 from libs.common.model import JobId, JobSpec, attempt_key
+from libs.common.ordering import SECOND_NS
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.gang import Neighbours, together
 from services.scheduler.placement.imagined import without
 from services.scheduler.placement.place import Place, host_serves, takes
 from services.scheduler.placement.wish import Wish
 
-SECOND_NS: Final = 1_000_000_000
 # Later than every time that is known. A replica goes on for ever: it counts as many jobs that may end.
 UNKNOWN: Final = 1 << 62
 NEVER: Final = UNKNOWN << 20

@@ -5,9 +5,7 @@ time alone: the key is the moment at which a job of priority 0 would have had to
 """
 
 from libs.common.cluster import Job
-from libs.common.ordering import JobQueue
-
-SECOND_NS = 1_000_000_000
+from libs.common.ordering import SECOND_NS, JobQueue
 
 
 def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:

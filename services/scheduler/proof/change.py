@@ -32,8 +32,3 @@ def again(job: Job, what: str, spec: JobSpec) -> Change:
 def changeable(job: Job) -> bool:
     """Whether its user can submit it again: not a replica, which its model makes; and one that is kept back has other worries."""
     return job.spec.serve is None and not job.order.held and not job.order.waits and job.has_room
-
-
-def many(count: int, what: str) -> str:
-    """1 node, 2 nodes."""
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from libs.common.cluster import Job
 from libs.common.facts import JobPlaced
 from libs.common.model import JobId
+from libs.common.words import counted
 from services.scheduler.placement.choose import possible
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.policies.srsf import expected_of
-from services.scheduler.proof.change import many
 from services.scheduler.proof.trial import decided, ending, places, tell
 from services.scheduler.state import State
 
@@ -87,7 +87,7 @@ def _word(job: Job) -> str:
 
 def _basis(words: Counter[str]) -> str:
     said = ", ".join(f"{number} by {word}" for word, number in words.items())
-    return f"once {many(sum(words.values()), 'job')} ended ({said}); whoever comes meanwhile may go first"
+    return f"once {counted(sum(words.values()), 'job')} ended ({said}); whoever comes meanwhile may go first"
 
 
 def _none(state: State, job: Job, silent: int, more: bool) -> str:
@@ -96,5 +96,5 @@ def _none(state: State, job: Job, silent: int, more: bool) -> str:
     if more:
         return f"none: not once the next {ENDS_MAX} jobs ended"
     if silent:
-        return f"none: of {many(silent, 'job')} in its way nobody said, by estimate or time limit, how long it takes"
+        return f"none: of {counted(silent, 'job')} in its way nobody said, by estimate or time limit, how long it takes"
     return "none: it would not start either when all that runs has ended"

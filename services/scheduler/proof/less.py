@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from libs.common.cluster import Job
 from libs.common.model import LEVELS, PREFERRED, REQUIRED, WHOLE_GPU
-from services.scheduler.proof.change import Change, again, changeable, many
+from libs.common.words import counted
+from services.scheduler.proof.change import Change, again, changeable
 from services.scheduler.state import State
 
 GIB: Final = 1 << 30
@@ -21,12 +22,12 @@ SHARES: Final = (75, 50, 33, 25, 20, 10, 5, 1)
 
 def gpus(state: State, job: Job) -> Iterator[Change]:
     for count in _below(job.spec.gpus) if changeable(job) else ():
-        yield again(job, f"submit it again with {many(count, 'GPU')} a node instead of {job.spec.gpus}", replace(job.spec, gpus=count))
+        yield again(job, f"submit it again with {counted(count, 'GPU')} a node instead of {job.spec.gpus}", replace(job.spec, gpus=count))
 
 
 def nodes(state: State, job: Job) -> Iterator[Change]:
     for count in _below(job.spec.nodes) if changeable(job) else ():
-        yield again(job, f"submit it again on {many(count, 'node')} instead of {job.spec.nodes}", replace(job.spec, nodes=count))
+        yield again(job, f"submit it again on {counted(count, 'node')} instead of {job.spec.nodes}", replace(job.spec, nodes=count))
 
 
 def shares(state: State, job: Job) -> Iterator[Change]:

@@ -7,8 +7,9 @@ from libs.common import facts as f
 from libs.common.cluster import Job, tenant_of
 from libs.common.model import GPU_HOUR_SHARE_MS, WHOLE_GPU
 from libs.common.tenant import Tenant
+from libs.common.words import counted
 from services.scheduler.placement.wish import wish_of
-from services.scheduler.proof.change import Change, many
+from services.scheduler.proof.change import Change
 from services.scheduler.state import State
 
 _FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name != "user")
@@ -27,7 +28,7 @@ def raised(state: State, job: Job) -> Iterator[Change]:
         for share in dict.fromkeys((_whole(alone), _whole(alone + sum(map(_asked, others))))):
             if share > tenant.max_gpu_share:
                 most = share // WHOLE_GPU
-                what = f"raise the limit of tenant {job.tenant} to {many(most, 'GPU')} (muster tenant set {job.tenant} --gpus {most})"
+                what = f"raise the limit of tenant {job.tenant} to {counted(most, 'GPU')} (muster tenant set {job.tenant} --gpus {most})"
                 yield Change(what, (_set(tenant, max_gpu_share=share),), job.job_id, job.spec)
 
 

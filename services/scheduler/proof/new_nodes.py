@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from libs.common.cluster import Cluster, Job, Node, node_gpus
 from libs.common.facts import NodeRegistered
 from libs.common.model import GPUS_PER_NODE_MAX, Gpu, GpuId, NodeId
+from libs.common.words import counted
 from services.scheduler.placement.wish import is_model, wish_of
-from services.scheduler.proof.change import Change, many
+from services.scheduler.proof.change import Change
 from services.scheduler.proof.classes import build_of
 from services.scheduler.proof.devices_back import again_registered
 from services.scheduler.state import State
@@ -57,7 +58,7 @@ def added(state: State, job: Job) -> Iterator[Change]:
     for like, gpus in _builds(state, job):
         build = build_of(state.cluster, like, gpus)
         for count in COUNTS:
-            yield Change(f"add {many(count, 'node')} of {build}", new_nodes(state.cluster, like, count, gpus), job.job_id)
+            yield Change(f"add {counted(count, 'node')} of {build}", new_nodes(state.cluster, like, count, gpus), job.job_id)
 
 
 def _builds(state: State, job: Job) -> list[tuple[Node, int]]:

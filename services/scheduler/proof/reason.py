@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU
+from libs.common.words import counted
 from services.scheduler.decide import over_limit, passes_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.proof import order
-from services.scheduler.proof.change import many
 from services.scheduler.proof.classes import Blocker, blocker, node_blockers
 from services.scheduler.proof.order import Before
 from services.scheduler.queue import shape_of
@@ -104,7 +104,7 @@ def _enough(job: Job, serving: int, kept: bool) -> str:
     if not serving:
         return "no node has that free now" if job.spec.nodes == 1 else "no node could take a member now"
     if serving < job.spec.nodes:
-        return f"{many(serving, 'node')} could take a member now"
+        return f"{counted(serving, 'node')} could take a member now"
     if kept:
         return "nodes that could take it are kept for others"
     return f"{serving} nodes could take a member now, but not so many of them together as it asks"
@@ -133,17 +133,17 @@ def _other(state: State, job: Job) -> str:
     missing = wish.nodes - serving
     if missing <= 0:
         return f"{serving} nodes serve it, but not {wish.nodes} that are together as it asks: ask for less of that"
-    return f"add {many(missing, 'node')} of the kind that it asks for, or ask for what the blockers name as missing"
+    return f"add {counted(missing, 'node')} of the kind that it asks for, or ask for what the blockers name as missing"
 
 
 def _largest(state: State) -> str:
     sizes = state.capacity.sizes
-    return f"it has {many(len(sizes), 'usable node')} with at most {max(sizes.values(), default=0)} GPUs"
+    return f"it has {counted(len(sizes), 'usable node')} with at most {max(sizes.values(), default=0)} GPUs"
 
 
 def _wish(job: Job) -> str:
     share = "" if job.spec.gpu_share == WHOLE_GPU else f" ({job.spec.gpu_share} % of each)"
-    return f"{many(job.spec.nodes, 'node')} with {many(job.spec.gpus, 'GPU')}{share}"
+    return f"{counted(job.spec.nodes, 'node')} with {counted(job.spec.gpus, 'GPU')}{share}"
 
 
 def _gpus(share: int) -> str:
