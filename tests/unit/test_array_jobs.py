@@ -63,6 +63,11 @@ def test_an_element_goes_before_what_is_left_of_its_array_whatever_was_learnt_me
     assert steps(state) == ["element_begun j_0", "placed j_0", "element_begun j_1", "placed j_1"]
 
 
+def test_nothing_begins_of_an_array_that_is_not_in_line() -> None:
+    state = given(registered("a"), array("0-9")[:1])
+    assert tell(state.cluster, begun(0)) is NOTHING and state.cluster.jobs[ARRAY].state == "pending"
+
+
 def test_no_more_elements_are_alive_than_the_array_says() -> None:
     assert steps(given(registered("a"), array("0-9%2"))) == ["element_begun j_0", "placed j_0", "element_begun j_1", "placed j_1"]
     assert steps(given(registered("a"), array("0-9%2"), over(0), over(1))) == [

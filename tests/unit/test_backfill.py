@@ -180,3 +180,13 @@ def given_more(state: State, gpus: int) -> State:
     for fact in waiting(f"j{gpus}", gpus=gpus):
         state._look_at(tell(state.cluster, fact))
     return state
+
+
+def test_only_so_many_jobs_are_looked_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of another shape, none of which fits; the last one would."""
+    busy = running("i", "a", 0, 1, **LASTS_100)
+    behind = [fact for gpus in (3, 4) for fact in waiting(f"big-{gpus}", gpus=gpus)]
+    history = (registered("a"), registered("b", 2), busy, behind, waiting("small"))
+    assert begin(given(*history)) == [("small", "b")]
+    monkeypatch.setattr("services.scheduler.decide.LOOKED_PAST_MAX", 2)
+    assert begin(given(*history)) == []

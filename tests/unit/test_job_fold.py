@@ -283,3 +283,9 @@ def test_a_late_release_of_a_closed_attempt_ends_what_the_node_accounts_for() ->
     assert history.say(finished("j", "n1")) is False
     assert history.say(released("j", "n1"))
     assert node.accounted == {}
+
+
+def test_a_stop_of_a_job_that_is_not_on_nodes_changes_nothing() -> None:
+    history = History()
+    history.say(submitted("j"))
+    assert not history.say(stop("j"))

@@ -190,3 +190,9 @@ def test_an_agent_counts_the_majority_without_the_removed() -> None:
     g.granted(gossip, NOW)
     assert g.ask(gossip, b"n", NOW + 9 * NS) == 0
     assert g.answered(gossip, names[1], b"n", 1_000, NOW + 9 * NS) == NOW + 25 * NS
+
+
+def test_a_node_is_removed_once() -> None:
+    history = joined(History())
+    assert history.say(f.NodeRemoved(node_id=FAR))
+    assert not history.say(f.NodeRemoved(node_id=FAR))

@@ -1,5 +1,7 @@
 """Whom room is made for: within what a tenant may hold, what is reserved counted, and in each queue for itself."""
 
+import pytest
+
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, TenantId
@@ -79,3 +81,10 @@ def test_the_room_that_is_made_leaves_the_first_ones_tenant_what_it_may_hold() -
     small = waiting("small", gpus=2, priority=80, queue="two")
     for gpus, ending in ((12, []), (13, ["small", "low-a"])):
         assert [fact.job_id for fact in decisions(two_queues(limited("default", gpus), *small))] == ending
+
+
+def test_only_so_many_jobs_are_looked_past_to_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = waiting("small", gpus=2, priority=80, queue="two")
+    assert decisions(two_queues(*small))
+    monkeypatch.setattr("services.scheduler.decide.LOOKED_PAST_MAX", 1)
+    assert decisions(two_queues(*small)) == []

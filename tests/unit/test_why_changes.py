@@ -10,7 +10,7 @@ from libs.common.facts import AnyFact
 from libs.common.model import Array, JobId, ModelSpec, NodeId, TenantId
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain
-from services.scheduler.proof import devices_back
+from services.scheduler.proof import devices_back, limits
 from services.scheduler.state import State
 from services.scheduler.what_if import WhatIfAsk, what_if
 from tests.given import ended, given, member, placed, registered, spec, started, waiting
@@ -220,3 +220,9 @@ def test_an_array_with_as_many_elements_as_may_live_waits_for_one_of_them() -> N
     answer = explain(state, J)
     assert answer["answer"] == "1 of its elements have not ended, as many as may be alive at a time"
     assert (answer["remedy"], answer["changes"]) == ("muster why j_0", [])
+
+
+def test_a_limit_that_would_not_grow_is_no_change() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=800)
+    state = given(registered("a"), limit, waiting("j", gpus=2, tenant="t"))
+    assert list(limits.raised(state, state.cluster.jobs[J])) == []

@@ -1,0 +1,45 @@
+"""What is looked at ahead and what is remembered: the answers are the same however little of it there may be."""
+
+import pytest
+
+from libs.common.model import JobSpec
+from services.scheduler.placement import capacity
+from services.scheduler.placement.choose import choose
+from services.scheduler.state import State
+from tests.given import ended, given, member, placed, registered, spec, tell, waiting
+
+WISHES = [spec(gpus=gpus) for gpus in (1, 2, 3)]
+
+
+def chosen(state: State) -> list[object]:
+    return [choose(state.capacity, wish, "default") for wish in WISHES]
+
+
+def after_an_end() -> State:
+    """Rankings were asked for, and what they know is old."""
+    state = given(registered("a"), registered("b"), waiting("i", gpus=3), placed("i", member("a", 0, 1, 2)))
+    chosen(state)
+    for fact in ended("i", "a"):
+        state._look_at(tell(state.cluster, fact))
+    return state
+
+
+def test_what_there_is_no_time_for_is_looked_at_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "CATCH_UP_MAX", 1)
+    state = after_an_end()
+    state.capacity.catch_up()
+    left = [ranking for ranking in state.capacity._rankings.values() if ranking.changed]
+    assert left and chosen(state) == chosen(after_an_end())
+    for _ in WISHES:
+        state.capacity.catch_up()
+    assert not any(ranking.changed for ranking in state.capacity._rankings.values())
+
+
+def test_what_devices_would_have_to_give_is_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.scheduler.placement.hardware.NEEDS_MAX", 1)
+
+    def asked(wish: JobSpec) -> object:
+        return choose(after_an_end().capacity, wish, "default")
+
+    state = after_an_end()
+    assert [choose(state.capacity, wish, "default") for wish in (*WISHES, *WISHES)] == [asked(wish) for wish in (*WISHES, *WISHES)]
