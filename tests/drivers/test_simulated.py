@@ -1,6 +1,8 @@
 """Devices in name only: their samples are of the processes that run there, and say so."""
 
 import asyncio
+import os
+import signal
 import sys
 import time
 
@@ -27,7 +29,7 @@ async def test_a_device_is_as_busy_as_the_processes_of_its_jobs() -> None:
                     break
                 await asyncio.sleep(0.2)
     finally:
-        job.kill()
+        os.killpg(job.pid, signal.SIGKILL)
         await job.wait()
     assert samples[FIRST].simulated and time.time_ns() - samples[FIRST].at_ns < 10**10
     assert (idle.busy_percent, idle.memory_used_bytes, idle.processes) == (0, 0, ())

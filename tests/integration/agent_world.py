@@ -156,8 +156,10 @@ class World:
         return StartOrder(JobId(job), attempt, who, self.scheduler.seq, 0, holds, spec, "default", "u", peers, 29_511)
 
     async def start(self, job: str, script: str, stdin: bool = False, **wish: int) -> StartOrder:
-        """Placed and ordered, as the scheduler does."""
-        order = self.order(job, script, stdin=stdin, **wish)
+        return await self.place(self.order(job, script, stdin=stdin, **wish))
+
+    async def place(self, order: StartOrder) -> StartOrder:
+        """Wanted and ordered, as the scheduler does: an order that is not among what it wants is stopped at the next heartbeat."""
         self.scheduler.starts[AttemptRef(order.job_id, 1)] = order
         await self.scheduler.send(order)
         return order

@@ -5,12 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from libs.common import facts as f
 from libs.common.errors import Fenced, Refused
-from libs.common.model import AttemptRef, JobId
+from libs.common.model import AttemptRef, JobId, JobSpec
 from services.node_agent.supervision import processes, records
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
 
@@ -41,9 +42,8 @@ async def test_a_job_is_started_ended_and_released(world: World) -> None:
 
 async def test_a_command_that_cannot_be_run_is_not_reported_started(world: World) -> None:
     await world.start("j", "")
-    order = world.order("k", "")
-    bad = order.spec.__class__(command=("/no/such/command",), workdir=str(world.state_dir))
-    await world.scheduler.send(order.__class__(**{name: getattr(order, name) for name in order.__struct_fields__} | {"spec": bad}))
+    bad = JobSpec(command=("/no/such/command",), workdir=str(world.state_dir))
+    await world.place(msgspec.structs.replace(world.order("k", ""), spec=bad))
     finished = await world.said(f.JobFinished, "k")
     assert (finished.exit_code, finished.reason) == (127, "exec_failed")
     assert "job.started" not in world.of("k")

@@ -72,6 +72,13 @@ def test_what_cannot_be_launched_is_refused() -> None:
     assert node.orders(start(seq=40)) == []
 
 
+def test_what_is_seen_of_an_attempt_after_its_end_changes_nothing() -> None:
+    node = Node().running().exited()
+    before = msgspec.structs.replace(node.state.attempts["j.1"])
+    node.see(o.JobLaunched("j.1"), o.LaunchFailed("j.1", "late"), o.ProcessExited("j.1", o.Exit(True, 9, 0, "late")))
+    assert node.state.attempts["j.1"] == before
+
+
 # Stopping.
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -110,7 +111,8 @@ class VendorProcess:
     def _kill(self) -> asyncio.subprocess.Process | None:
         child, self.child = self.child, None
         if child is not None and child.returncode is None:
-            os.killpg(child.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and asyncio has not heard of it yet
+                os.killpg(child.pid, signal.SIGKILL)
         return child
 
 
