@@ -34,6 +34,7 @@ PURE: Final = (
     "libs/common/arrivals.py",
     "libs/common/change.py",
     "libs/common/cluster.py",
+    "libs/common/device.py",
     "libs/common/fact.py",
     "libs/common/facts.py",
     "libs/common/fold.py",

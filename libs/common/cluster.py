@@ -11,9 +11,10 @@ import msgspec
 
 from libs.common import arrays, job_life, node_life
 from libs.common.arrivals import Arrivals
+from libs.common.device import GpuView as GpuView
 from libs.common.identity import Key as Key
 from libs.common.identity import Secret as Secret
-from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, TenantId, Timing, attempt_key
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, TenantId, Timing, attempt_key
 from libs.common.ordering import JobQueue, Ordering
 from libs.common.plugins import Plugins
 from libs.common.preemption import Preemption
@@ -122,25 +123,6 @@ class Job(msgspec.Struct):
         if self.elements is None or self.spec.array is None or not self.spec.array.at_once:
             return True
         return len(self.elements.alive) < self.spec.array.at_once
-
-
-class GpuView(msgspec.Struct):
-    """A device: who holds how much of it, and its health. `holds` is by attempt key, in hundredths; `parts` are those of the holds
-    that are kept apart from others (MPS, MIG, time slices).
-    """
-
-    node_id: NodeId
-    gpu: Gpu
-    present: bool = True
-    health: str = "healthy"
-    reason: str = ""
-    detail: str = ""
-    holds: dict[str, int] = {}
-    parts: dict[str, GpuHold] = {}
-
-    @property
-    def held(self) -> int:
-        return sum(self.holds.values())
 
 
 class Model(msgspec.Struct):

@@ -12,6 +12,10 @@ import msgspec
 from libs.common.allocation_facts import AllocationExtended as AllocationExtended
 from libs.common.allocation_facts import AllocationWarned as AllocationWarned
 from libs.common.array_facts import ElementBegun as ElementBegun
+from libs.common.device_facts import GpuErrorSeen as GpuErrorSeen
+from libs.common.device_facts import GpuFaulted as GpuFaulted
+from libs.common.device_facts import GpuRecovered as GpuRecovered
+from libs.common.device_facts import GpuServiceSet as GpuServiceSet
 from libs.common.errors import Corrupt, Refused, TooNew
 from libs.common.fact import Fact as Fact
 from libs.common.identity_facts import AccessRecorded as AccessRecorded
@@ -27,7 +31,7 @@ from libs.common.membership_facts import NodeLost as NodeLost
 from libs.common.membership_facts import NodeRemovalRequested as NodeRemovalRequested
 from libs.common.membership_facts import NodeRemoved as NodeRemoved
 from libs.common.membership_facts import NodeReturned as NodeReturned
-from libs.common.model import AttemptRef, Gpu, GpuId, JobId, JobSpec, Member, NodeId, TenantId
+from libs.common.model import AttemptRef, Gpu, JobId, JobSpec, Member, NodeId, TenantId
 from libs.common.model_facts import ModelDeployed as ModelDeployed
 from libs.common.model_facts import ModelScaled as ModelScaled
 from libs.common.model_facts import ModelUndeployed as ModelUndeployed
@@ -225,21 +229,6 @@ class JobReleased(Fact, frozen=True, tag="job.released"):
     checks: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
 
 
-class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
-    """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal ...)."""
-
-    node_id: NodeId
-    uuid: GpuId
-    health: str
-    reason: str
-    detail: str = ""
-
-
-class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
-    node_id: NodeId
-    uuid: GpuId
-
-
 class Unknown(Fact, frozen=True, tag="?"):
     """A fact of a later version, or one that cannot be read: kept as bytes, skipped by every fold, never written."""
 
@@ -265,6 +254,7 @@ GatewayFact = (
     | ModelScaled
     | ModelUndeployed
     | NodeDeclaredDead
+    | GpuServiceSet
     | OrderFact
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
@@ -274,7 +264,7 @@ JobDecision = (
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
 SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
 NodeJobFact = JobStarted | JobCheckpointed | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
-NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered
+NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered | GpuErrorSeen
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from libs.common import (
     allocation_fold,
     array_fold,
+    device_fold,
     job_fold,
     key_fold,
     membership_fold,
@@ -168,6 +169,7 @@ _FOLDS: Final = {
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,
     f.NodeDeclaredDead: node_fold.declared_dead,
+    f.GpuServiceSet: device_fold.service_set,
     f.QueueSet: order_fold.queue_set,
     f.JobUpdated: order_fold.updated,
     f.RequeueRequested: order_fold.requeue_requested,
@@ -204,6 +206,7 @@ _FOLDS: Final = {
     f.JobReleased: job_fold.released,
     f.ReplicaReady: model_fold.ready,
     f.ReplicaUnready: model_fold.unready,
-    f.GpuFaulted: node_fold.gpu_faulted,
-    f.GpuRecovered: node_fold.gpu_recovered,
+    f.GpuFaulted: device_fold.faulted,
+    f.GpuRecovered: device_fold.recovered,
+    f.GpuErrorSeen: device_fold.error_seen,
 }

@@ -25,11 +25,18 @@ HEALTH_LIFE: Final[dict[tuple[str, str], str]] = {
     (DEGRADED, "gpu.faulted:offline"): OFFLINE,
     (DEGRADED, "gpu.recovered"): HEALTHY,
     (RESETTING, "gpu.faulted:degraded"): DEGRADED,
+    (RESETTING, "gpu.faulted:resetting"): RESETTING,
     (RESETTING, "gpu.faulted:offline"): OFFLINE,
     (RESETTING, "gpu.recovered"): HEALTHY,
+    (OFFLINE, "gpu.faulted:degraded"): DEGRADED,
     (OFFLINE, "gpu.faulted:resetting"): RESETTING,
+    (OFFLINE, "gpu.faulted:offline"): OFFLINE,
     (OFFLINE, "gpu.recovered"): HEALTHY,
 }
+
+# What operators say of a device: whether work is let onto it.
+ONLINE: Final = "online"
+SERVICES: Final = (ONLINE, "draining", OFFLINE)
 
 # The healths on which new work may be placed.
 USABLE: Final = (HEALTHY, DEGRADED)
@@ -56,10 +63,10 @@ ERROR: Final = "ERROR"
 STATES: Final = (*dict.fromkeys(SHOWN.values()), MAINTENANCE, ERROR)
 
 
-def shown(use: str, health: str, reason: str) -> str:
+def shown(use: str, health: str, reason: str, service: str = ONLINE) -> str:
     """The one word for people, of STATES."""
     if reason == QUARANTINED:
         return ERROR
-    if reason == DRAINING:
+    if reason == DRAINING or service != ONLINE:
         return MAINTENANCE
     return SHOWN[use, health]

@@ -1,13 +1,14 @@
-"""How each fact about a node or a device changes it: one function per kind, named after the kind.
+"""How each fact about a node changes it: one function per kind, named after the kind.
 
 Pure and total, called by `fold.apply` alone. What is lost and what returned are highest incarnations, never toggles,
 so that a NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order.
 """
 
 from libs.common import facts as f
-from libs.common import gpu_life, job_fold, node_life
+from libs.common import job_fold, node_life
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, GpuView, Node, is_removed, node_gpus
+from libs.common.cluster import Cluster, GpuView, Node, is_removed
+from libs.common.device_fold import follow_devices
 from libs.common.model import NodeId, attempt_key
 
 
@@ -35,7 +36,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     if node.replaced:
         node.state = node_life.NODE_LIFE.get((node.state, "node.replaced"), node.state)
     else:
-        _follow_devices(cluster, node, "node.registered")
+        follow_devices(cluster, node, "node.registered")
     _account(cluster, node)
     return _lose_members(cluster, node, (fact.node_id, *robbed))
 
@@ -72,29 +73,8 @@ def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
     node.returned = fact.incarnation
     node.reason = ""
     if not node.replaced:  # one that was replaced meanwhile stays unreachable
-        _follow_devices(cluster, node, "node.returned")
+        follow_devices(cluster, node, "node.returned")
     return Change(tuple(node.members), (fact.node_id,))
-
-
-def gpu_faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
-    view = cluster.gpus.get(fact.uuid)
-    if view is None or view.node_id != fact.node_id:
-        return NOTHING
-    after = gpu_life.HEALTH_LIFE.get((view.health, f"gpu.faulted:{fact.health}"))
-    if after is None:
-        return NOTHING
-    view.health, view.reason, view.detail = after, fact.reason, fact.detail
-    _follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.faulted")
-    return Change((), (fact.node_id,))
-
-
-def gpu_recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
-    view = cluster.gpus.get(fact.uuid)
-    if view is None or view.node_id != fact.node_id or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
-        return NOTHING
-    view.health, view.reason, view.detail = gpu_life.HEALTHY, "", ""
-    _follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.recovered")
-    return Change((), (fact.node_id,))
 
 
 def _elsewhere(node: Node, fact: f.NodeRegistered) -> bool:
@@ -106,12 +86,6 @@ def _account(cluster: Cluster, node: Node) -> None:
     for job_id, attempt in node.members.items():
         if attempt_key(job_id, attempt) in node.accounted:
             cluster.jobs[job_id].members[node.node_id].accounted = node.incarnation
-
-
-def _follow_devices(cluster: Cluster, node: Node, event: str) -> None:
-    """Move the node along its table, by what its devices are now; where there is no row it stays."""
-    hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
-    node.state = node_life.NODE_LIFE.get((node.state, f"{event}:hurt" if hurt else event), node.state)
 
 
 def _take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered) -> tuple[NodeId, ...]:
@@ -133,7 +107,7 @@ def _take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered) -> tup
 def _give_up_devices(cluster: Cluster, node: Node) -> None:
     """What another node reports now is no longer this one's."""
     node.gpus = [uuid for uuid in node.gpus if cluster.gpus[uuid].node_id == node.node_id]
-    _follow_devices(cluster, node, "gpu.moved")
+    follow_devices(cluster, node, "gpu.moved")
 
 
 def _lose_members(cluster: Cluster, node: Node, nodes: tuple[NodeId, ...]) -> Change:

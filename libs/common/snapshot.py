@@ -15,7 +15,7 @@ from libs.common.errors import Corrupt
 
 # 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order.
 # 6: allocations, arrays, plug-ins, preemption.
-SNAPSHOT_VERSION: Final = 6
+SNAPSHOT_VERSION: Final = 7
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -53,9 +53,10 @@ def gpu_life() -> str:
         diagram(gpu.HEALTH_LIFE, (), gpu.HEALTHY),
         BY_THE_TABLES,
         rows(gpu.HEALTH_LIFE),
-        f"New work is placed on a device that is {_list(gpu.USABLE)}.",
+        f"New work is placed on a device that is {_list(gpu.USABLE)}, and that operators have {code(gpu.ONLINE)} "
+        f"(of {_list(gpu.SERVICES)}: `gpu.service_set`, which no health undoes).",
         "## What people are shown",
-        f"The reason `{gpu.QUARANTINED}` shows ERROR, the reason `{gpu.DRAINING}` shows MAINTENANCE; otherwise:",
+        f"The reason `{gpu.QUARANTINED}` shows ERROR, the reason `{gpu.DRAINING}`, or a device that is not {gpu.ONLINE}, shows MAINTENANCE; otherwise:",
         table(("use", "health", "shown"), shown),
     )
 

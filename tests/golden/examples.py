@@ -150,6 +150,17 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ReplicaUnready(job_id=JobId("chat-3"), attempt=2, node_id=NODE, reason="status 500"),
     f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="xid", detail="79"),
     f.GpuRecovered(node_id=NODE, uuid=GPU),
+    f.GpuErrorSeen(
+        node_id=NODE,
+        uuid=GPU,
+        error="xid 31",
+        verdict="restart_job",
+        source="kernel_log",
+        jobs=(AttemptRef(JOB, 2),),
+        shadow=True,
+        detail="pid=7, MMU Fault",
+    ),
+    f.GpuServiceSet(uuid=GPU, service="draining", user="ada"),
 )
 
 

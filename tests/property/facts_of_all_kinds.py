@@ -99,6 +99,8 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.ModelDeployed(name=name, spec=ModelSpec(command=("serve",)), tenant=chance.choice(TENANTS))
         yield f.ModelScaled(name=name, replicas=chance.randrange(4))
         yield f.ModelUndeployed(name=name)
+    for uuid in cluster.gpus:
+        yield f.GpuServiceSet(uuid=uuid, service=chance.choice(gpu_life.SERVICES))
     for node in cluster.nodes.values():
         if not node.usable:
             yield f.NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost)
@@ -248,6 +250,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for view in cluster.gpus.values():
         yield f.GpuFaulted(node_id=view.node_id, uuid=view.gpu.uuid, health=chance.choice(HEALTHS), reason="xid")
         yield f.GpuRecovered(node_id=view.node_id, uuid=view.gpu.uuid)
+        yield f.GpuErrorSeen(node_id=view.node_id, uuid=view.gpu.uuid, error="xid 31", verdict="restart_job", source="driver")
     for job in cluster.jobs.values():
         for node_id in job.members:
             yield from _of_member(job.job_id, job.attempt, node_id, chance)
@@ -342,6 +345,8 @@ def wild(chance: Random) -> AnyFact:
         f.ReplicaUnready(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),
         f.GpuFaulted(node_id=node_id, uuid=uuid, health=word, reason=word),
         f.GpuRecovered(node_id=node_id, uuid=uuid),
+        f.GpuErrorSeen(node_id=node_id, uuid=uuid, error=word, verdict=word, source=word, jobs=attempts),
+        f.GpuServiceSet(uuid=uuid, service=chance.choice((*gpu_life.SERVICES, word))),
     )
     return chance.choice((*made, *_wild_preemption(job_id, attempt, node_id, members, number)))
 

@@ -1,4 +1,4 @@
-"""What each fact about a node or a device changes, and what it must not; `History.say` holds that an ignored one changes
+"""What each fact about a node changes, and what it must not; `History.say` holds that an ignored one changes
 nothing.
 """
 

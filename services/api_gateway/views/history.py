@@ -169,5 +169,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ReplicaReady: lambda x: f"replica ready on {x.node_id}",
     f.ReplicaUnready: lambda x: f"replica not ready on {x.node_id}: {x.reason}",
     f.GpuFaulted: lambda x: f"GPU {x.uuid} on {x.node_id} is {x.health}: {x.reason}",
+    f.GpuErrorSeen: lambda x: f"GPU {x.uuid} on {x.node_id}: {x.error} ({x.source}), verdict {x.verdict}{', shadow' if x.shadow else ''}",
+    f.GpuServiceSet: lambda x: f"GPU {x.uuid} {x.service}, by {x.user or 'someone'}",
     f.GpuRecovered: lambda x: f"GPU {x.uuid} on {x.node_id} recovered",
 }

@@ -5,9 +5,11 @@ from collections import Counter
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common import gpu_life, job_life
 from libs.common.cluster import Cluster, GpuView, Node, node_gpus
+from libs.common.device import GpuError
 from libs.common.model import WHOLE_GPU, JobId
 from services.api_gateway import roles
 from services.api_gateway.roles import Principal
@@ -43,6 +45,9 @@ class GpuFull(msgspec.Struct):
     health: str
     reason: str
     detail: str
+    verdict: str
+    service: str
+    errors: list[GpuError]
     present: bool
     held_share: int
     holders: list[HolderShown]
@@ -108,6 +113,9 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         health=_health(view),
         reason=view.reason,
         detail=view.detail,
+        verdict=view.verdict,
+        service=view.service,
+        errors=view.errors,
         present=view.present,
         held_share=view.held,
         holders=holders,
@@ -137,7 +145,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         last_heartbeat=rfc3339(heard_ns),
         gpu_model=" + ".join(models),
         gpus_total=len(gpus),
-        gpus_free=sum(1 for view in gpus if view.health in gpu_life.USABLE and not view.holds),
+        gpus_free=sum(1 for view in gpus if view.takes_work and not view.holds),
         held_share=sum(view.held for view in gpus),
         job_ids=list(node.members),
         cpus_milli=node.cpus_milli,
@@ -169,7 +177,12 @@ def gpu_seen(principal: Principal, cluster: Cluster, view: GpuView) -> GpuFull:
     for holder in shown.holders:
         if not _sees_job(principal, cluster, holder.job_id):
             holder.job_id, holder.attempt = "", 0
+    shown.errors = [_error_seen(principal, cluster, error) for error in view.errors]
     return shown
+
+
+def _error_seen(principal: Principal, cluster: Cluster, error: GpuError) -> GpuError:
+    return replace(error, jobs=tuple(ref for ref in error.jobs if _sees_job(principal, cluster, ref.job_id)))
 
 
 def _sees_job(principal: Principal, cluster: Cluster, job_id: str) -> bool:
@@ -179,7 +192,7 @@ def _sees_job(principal: Principal, cluster: Cluster, job_id: str) -> bool:
 
 def gpu_state(cluster: Cluster, view: GpuView) -> str:
     """The one word for people."""
-    return gpu_life.shown(_use(cluster, view), _health(view), view.reason)
+    return gpu_life.shown(_use(cluster, view), _health(view), view.reason, view.service)
 
 
 def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:

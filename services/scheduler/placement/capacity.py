@@ -8,7 +8,7 @@ are in the order of their first registration: the same for every reader of the l
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Protocol
 
-from libs.common import arrivals, gpu_life, mig
+from libs.common import arrivals, mig
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from libs.common.plugins import SCORE, Plugins
@@ -249,7 +249,7 @@ class Capacity:
 
 
 def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:
-    return [view for view in node_gpus(cluster, node) if view.present and view.health in gpu_life.USABLE][:GPUS_PER_NODE_MAX]
+    return [view for view in node_gpus(cluster, node) if view.takes_work][:GPUS_PER_NODE_MAX]
 
 
 def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:

@@ -6,7 +6,6 @@ Pure. It asks what the ranking asks (`placement/ranking.py`), from what never ch
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from libs.common import gpu_life
 from libs.common.cluster import Cluster, Job, Node, is_leaving, node_gpus
 from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from services.scheduler.placement.circles import circle_of
@@ -79,9 +78,9 @@ def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
         return No(f"fewer than {wish.gpus} GPUs")
     if sum(1 for view in views if wish.need(view.gpu)) < wish.gpus:
         return No("other GPUs than the job asks for")
-    healthy = sum(1 for view in views if view.health in gpu_life.USABLE)
+    healthy = sum(1 for view in views if view.takes_work)
     if healthy < wish.gpus:
-        why = ", ".join(sorted({view.reason or view.health for view in views if view.health not in gpu_life.USABLE}))
+        why = ", ".join(sorted({view.away for view in views if not view.takes_work}))
         return No(f"GPUs away ({why}): needs {wish.gpus}, at most {{most}} there", healthy)
     return _host_no(place, wish) or _device_no(place, wish, circle_of(state.cluster, job.tenant))
 

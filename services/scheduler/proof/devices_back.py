@@ -26,10 +26,10 @@ def returned(state: State, job: Job) -> Iterator[Change]:
     """A node that is lost comes back, or one of which GPUs are away is repaired."""
     wishes = [wish_of(each.spec) for each in (job, *in_the_way(state, job, 1))]
     for node in state.cluster.nodes.values():
-        away = [view for view in node_gpus(state.cluster, node) if view.health not in gpu_life.USABLE]
+        away = [view for view in node_gpus(state.cluster, node) if not view.takes_work]
         if (node.usable and not away) or is_leaving(state.cluster, node.node_id) or not any(_could(state, node, wish) for wish in wishes):
             continue
-        facts: list[AnyFact] = [f.GpuRecovered(node_id=node.node_id, uuid=view.gpu.uuid) for view in away]
+        facts: list[AnyFact] = [fact for view in away for fact in _well(view)]
         if not node.usable:
             facts.append(again_registered(state.cluster, node))
         yield Change(f"bring {_away(node, away)} back", tuple(facts), job.job_id)
@@ -38,7 +38,13 @@ def returned(state: State, job: Job) -> Iterator[Change]:
 def _away(node: Node, away: list[GpuView]) -> str:
     if not node.usable or not away:
         return f"node {node.node_id} ({node.state})"
-    return f"the GPUs of node {node.node_id} that are away ({', '.join(dict.fromkeys(view.reason or view.health for view in away))})"
+    return f"the GPUs of node {node.node_id} that are away ({', '.join(dict.fromkeys(view.away for view in away))})"
+
+
+def _well(view: GpuView) -> tuple[AnyFact, ...]:
+    """Healthy, and in service."""
+    online = f.GpuServiceSet(uuid=view.gpu.uuid, service=gpu_life.ONLINE)
+    return f.GpuRecovered(node_id=view.node_id, uuid=view.gpu.uuid), online
 
 
 def _could(state: State, node: Node, wish: Wish) -> bool:

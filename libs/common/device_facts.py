@@ -1,0 +1,56 @@
+"""Facts about a device's health and service. Pure; part of the union in `facts.py`.
+
+A device has one health at a time, and its node's agent alone says which: of several causes the worst (`services/node_agent/health/`).
+Whether operators let work onto it is another thing, and the gateways' to say: neither undoes the other.
+"""
+
+from libs.common.fact import Fact
+from libs.common.model import AttemptRef, GpuId, NodeId
+
+
+class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
+    """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal ...). Said again, the last counts.
+
+    `verdict` (`error_catalogue.VERDICTS`) is what it takes to bring the device back, `source` who told of the fault (driver, kernel_log,
+    release ...); empty where nobody knows.
+    """
+
+    node_id: NodeId
+    uuid: GpuId
+    health: str
+    reason: str
+    detail: str = ""
+    verdict: str = ""
+    source: str = ""
+
+
+class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):
+    """The device was looked at and is well. `checks` names what was proved; empty of one whose cause has simply passed."""
+
+    node_id: NodeId
+    uuid: GpuId
+    checks: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
+
+
+class GpuErrorSeen(Fact, frozen=True, tag="gpu.error_seen"):
+    """A device's driver, or the kernel, told of an error: once, however many of them did and however often. `error` is its stable name
+    ("xid 31", "ecc", "lost"), `jobs` are the attempts that had the device then. What follows from it for the device is
+    in GpuFaulted, for a job in JobFinished; with `shadow` nothing does, for the agent only says what it would do.
+    """
+
+    node_id: NodeId
+    uuid: GpuId
+    error: str
+    verdict: str
+    source: str
+    jobs: tuple[AttemptRef, ...] = ()
+    shadow: bool = False
+    detail: str = ""
+
+
+class GpuServiceSet(Fact, frozen=True, tag="gpu.service_set"):
+    """An operator's word: online, draining (what runs goes on, nothing new comes) or offline. The last counts, whatever its health."""
+
+    uuid: GpuId
+    service: str
+    user: str = ""

@@ -1,0 +1,58 @@
+"""How each fact about a device changes it: one function per kind, named after the kind.
+
+Pure and total, called by `fold.apply` alone. Health and service are kept apart, so that what a gateway says commutes with what the
+node says. A hurt device degrades its node.
+"""
+
+from libs.common import facts as f
+from libs.common import gpu_life, node_life
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, Node, node_gpus
+from libs.common.device import ERRORS_KEPT, GpuError, GpuView
+
+
+def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
+    view = _own(cluster, fact)
+    after = gpu_life.HEALTH_LIFE.get((view.health, f"gpu.faulted:{fact.health}")) if view is not None else None
+    if view is None or after is None:
+        return NOTHING
+    view.health, view.reason, view.detail, view.verdict = after, fact.reason, fact.detail, fact.verdict
+    follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.faulted")
+    return Change((), (fact.node_id,))
+
+
+def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
+    view = _own(cluster, fact)
+    if view is None or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
+        return NOTHING
+    view.health, view.reason, view.detail, view.verdict = gpu_life.HEALTHY, "", "", ""
+    follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.recovered")
+    return Change((), (fact.node_id,))
+
+
+def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
+    view = _own(cluster, fact)
+    if view is None:
+        return NOTHING
+    view.errors = [*view.errors, GpuError(fact.error, fact.verdict, fact.jobs, stamp.at_ns)][-ERRORS_KEPT:]
+    return Change()
+
+
+def service_set(cluster: Cluster, fact: f.GpuServiceSet, stamp: Stamp) -> Change:
+    view = cluster.gpus.get(fact.uuid)
+    if view is None or fact.service not in gpu_life.SERVICES:
+        return NOTHING
+    view.service = fact.service
+    return Change((), (view.node_id,))
+
+
+def follow_devices(cluster: Cluster, node: Node, event: str) -> None:
+    """Move the node along its table, by what its devices are now; where there is no row it stays."""
+    hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
+    node.state = node_life.NODE_LIFE.get((node.state, f"{event}:hurt" if hurt else event), node.state)
+
+
+def _own(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen) -> GpuView | None:
+    """The device, where the node that speaks has it."""
+    view = cluster.gpus.get(fact.uuid)
+    return view if view is not None and view.node_id == fact.node_id else None

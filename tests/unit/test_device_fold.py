@@ -1,0 +1,82 @@
+"""What each fact about a device changes: its health is its node's word, its service the operators', and neither undoes the other."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.device import ERRORS_KEPT, GpuView
+from libs.common.gpu_life import shown
+from libs.common.model import AttemptRef, GpuId, JobId, NodeId
+from tests.history import History, begun, faulted, recovered
+
+ONE = GpuId("n1g1")
+
+
+def device(history: History) -> GpuView:
+    return history.cluster.gpus[ONE]
+
+
+def service(word: str, uuid: str = "n1g1") -> f.GpuServiceSet:
+    return f.GpuServiceSet(uuid=GpuId(uuid), service=word, user="ada")
+
+
+def error(name: str = "n1", number: int = 31) -> f.GpuErrorSeen:
+    jobs = (AttemptRef(JobId("j"), 1),)
+    return f.GpuErrorSeen(node_id=NodeId(name), uuid=ONE, error=f"xid {number}", verdict="restart_job", source="driver", jobs=jobs)
+
+
+def test_a_worse_cause_and_a_better_one_both_count_when_they_are_said() -> None:
+    history = begun()
+    for health in ("degraded", "offline", "offline", "degraded", "resetting", "resetting", "offline", "resetting", "degraded"):
+        assert history.say(faulted("n1", "n1g1", health))
+        assert device(history).health == health
+    assert history.say(recovered("n1", "n1g1"))
+    assert (device(history).takes_work, device(history).reason, device(history).verdict) == (True, "", "")
+
+
+def test_a_fault_says_what_it_takes_to_bring_the_device_back() -> None:
+    history = begun()
+    fault = f.GpuFaulted(node_id=NodeId("n1"), uuid=ONE, health="offline", reason="xid", verdict="reset", source="kernel_log")
+    assert history.say(fault)
+    assert (device(history).verdict, device(history).takes_work, device(history).away) == ("reset", False, "xid")
+
+
+def test_work_is_let_onto_a_device_by_its_health_and_by_its_service() -> None:
+    history = begun()
+    assert history.say(service("draining"))
+    assert (device(history).takes_work, device(history).away) == (False, "draining")
+    assert history.say(faulted("n1", "n1g1", "offline"), service("online"))
+    assert (device(history).takes_work, device(history).away) == (False, "xid")
+    assert history.say(recovered("n1", "n1g1"))
+    assert device(history).takes_work
+    assert history.say(service("offline"), recovered("n1", "n1g1")) is False
+    assert not device(history).takes_work
+
+
+def test_a_degraded_device_takes_work_and_one_that_is_not_there_does_not() -> None:
+    history = begun()
+    assert history.say(faulted("n1", "n1g1"))
+    assert device(history).takes_work
+    device(history).present = False
+    assert (device(history).takes_work, device(history).away) == (False, "lost")
+
+
+@pytest.mark.parametrize("fact", [service("sad"), service("offline", "none"), error("n2"), recovered("n2", "n1g1")])
+def test_a_service_that_is_none_and_a_device_of_another_node_are_ignored(fact: f.GpuServiceSet | f.GpuErrorSeen) -> None:
+    assert not begun(nodes=2).say(fact)
+
+
+def test_the_last_errors_of_a_device_are_kept_with_the_jobs_that_had_it() -> None:
+    history = begun()
+    assert history.say(*(error(number=number) for number in range(ERRORS_KEPT + 3)))
+    kept = device(history).errors
+    assert [each.error for each in kept] == [f"xid {number}" for number in range(3, ERRORS_KEPT + 3)]
+    assert kept[0].jobs == (AttemptRef(JobId("j"), 1),)
+    assert device(history).takes_work
+
+
+@pytest.mark.parametrize(
+    ("health", "reason", "word", "seen"),
+    [("healthy", "", "draining", "MAINTENANCE"), ("offline", "xid", "online", "OFFLINE"), ("offline", "quarantined", "offline", "ERROR")],
+)
+def test_the_word_for_people_names_maintenance_but_not_over_a_quarantine(health: str, reason: str, word: str, seen: str) -> None:
+    assert shown("available", health, reason, word) == seen
