@@ -35,6 +35,7 @@ PURE: Final = (
     "libs/common/change.py",
     "libs/common/cluster.py",
     "libs/common/device.py",
+    "libs/common/error_catalogue.py",
     "libs/common/fact.py",
     "libs/common/facts.py",
     "libs/common/fold.py",

@@ -56,7 +56,8 @@ def gpu_life() -> str:
         f"New work is placed on a device that is {_list(gpu.USABLE)}, and that operators have {code(gpu.ONLINE)} "
         f"(of {_list(gpu.SERVICES)}: `gpu.service_set`, which no health undoes).",
         "## What people are shown",
-        f"The reason `{gpu.QUARANTINED}` shows ERROR, the reason `{gpu.DRAINING}`, or a device that is not {gpu.ONLINE}, shows MAINTENANCE; otherwise:",
+        f"The reason `{gpu.QUARANTINED}` shows ERROR, the reason `{gpu.DRAINING}`, or a device that is not {gpu.ONLINE}, MAINTENANCE; "
+        "otherwise:",
         table(("use", "health", "shown"), shown),
     )
 
