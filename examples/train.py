@@ -5,7 +5,9 @@ Python's standard library only; the "model" is one number that each step improve
 
     muster submit --preemptible --checkpoint-signal USR1 --checkpoint-grace 60s -- examples/train.py --checkpoint train.json
 
-See docs/howto/checkpoint.md.
+In a gang each step is worth as many as there are nodes, and rank 0 saves: another attempt may have more nodes or fewer (--nodes 2..8).
+
+See docs/howto/checkpoint.md and docs/howto/elastic-gangs.md.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import time
 from pathlib import Path
 
 told_to_save = False
+rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def main() -> None:
@@ -28,10 +31,10 @@ def main() -> None:
     asked = parser.parse_args()
     signal.signal(signal.SIGUSR1, note)
     work = load(asked.checkpoint)
-    print(f"attempt {os.environ.get('MUSTER_ATTEMPT', '1')} goes on from step {work['step']}", flush=True)
+    print(f"attempt {os.environ.get('MUSTER_ATTEMPT', '1')} goes on from step {work['step']} as {rank} of {size}", flush=True)
     while work["step"] < asked.steps:
         work = train(work, asked.step_s)
-        if told_to_save or work["step"] % asked.save_every == 0:
+        if rank == 0 and (told_to_save or work["step"] % asked.save_every == 0):
             save(asked.checkpoint, work)
     print(f"done after {work['step']} steps: {work['model']:.6f}")
 
@@ -51,7 +54,7 @@ def load(path: Path) -> dict[str, float]:
 
 def train(work: dict[str, float], step_s: float) -> dict[str, float]:
     time.sleep(step_s)
-    return {"step": int(work["step"]) + 1, "model": work["model"] * 0.99}
+    return {"step": int(work["step"]) + 1, "model": work["model"] * 0.99**size}
 
 
 def save(path: Path, work: dict[str, float]) -> None:

@@ -15,6 +15,7 @@ NUMBER: Final = "a number"
 TRUTH: Final = "true or false"
 TEXTS: Final = "a mapping of names to texts"
 NAMES: Final = "a list of texts, or one text"
+NODES: Final = "a number of nodes, or two such as 2..8"
 SIZE: Final = "a number of bytes, or a size such as 40GiB"
 COMMAND: Final = "a list of arguments, or a text for /bin/sh -c"
 DURATION: Final = "a duration such as 90, 1h30m or 1-12:00:00"
@@ -42,7 +43,8 @@ FIELDS: Final[dict[str, Field]] = {
     "upload": Field(TEXT, "upload"),
     "env": Field(TEXTS, "env"),
     "secrets": Field(TEXTS, "secrets"),
-    "nodes": Field(WHOLE, "nodes"),
+    "nodes": Field(NODES, "nodes"),
+    "nodes_max": Field(WHOLE, "nodes_max"),
     "gpus": Field(WHOLE, "gpus"),
     "fraction": Field(NUMBER, "fraction"),
     "gpu_share": Field(WHOLE, "gpu_share"),

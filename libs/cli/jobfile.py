@@ -6,14 +6,15 @@ Pure. Tests: tests/unit/test_cli_jobfile.py.
 """
 
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from libs.cli.durations import parse_duration
-from libs.cli.job_fields import COMMAND, DURATION, FIELDS, NAMES, NUMBER, SHELL, SIZE, TEXT, TEXTS, TRUTH, WHOLE, Written
+from libs.cli.job_fields import COMMAND, DURATION, FIELDS, NAMES, NODES, NUMBER, SHELL, SIZE, TEXT, TEXTS, TRUTH, WHOLE, Written
 from libs.cli.kubernetes import is_manifest, read_manifest
+from libs.cli.numbers import nodes_asked
 from libs.cli.yaml_nodes import TAG, documents, fault, is_empty, items, place, what
 from libs.common.errors import Refused
 
@@ -34,14 +35,15 @@ def read_jobs(text: str, name: str) -> list[Written]:
 def _job(node: Node, name: str) -> Written:
     if not isinstance(node, MappingNode):
         raise fault(name, node, f"a job is a mapping of keys to values, this is {what(node)}")
-    job = {}
+    job: dict[str, Any] = {}
     for key, value in items(node, name):
         if key.value not in FIELDS:
             raise fault(name, key, f"unknown key '{key.value}'{_meant(key.value)}")
         field = FIELDS[key.value]
         if field.wire in job:
             raise fault(name, key, f"'{key.value}' says again what another key has said")
-        job[field.wire] = _value(name, key.value, value, field.form)
+        said = _value(name, key.value, value, field.form)
+        job |= said if isinstance(said, dict) and field.form == NODES else {field.wire: said}
     if "command" not in job:
         raise fault(name, node, f"there is no 'command': it must be {COMMAND}")
     return Written(place(name, node), job)
@@ -60,6 +62,8 @@ def _value(name: str, key: str, node: Node, form: str) -> object:
         return node.value
     if form == DURATION:
         return _duration(name, key, node)
+    if form == NODES:
+        return _nodes(name, key, node)
     return _typed(name, key, node, form)
 
 
@@ -70,6 +74,13 @@ def _typed(name: str, key: str, node: ScalarNode, form: str) -> object:
         raise _wrong(name, key, node, form)
     value: object = yaml.safe_load(node.value)
     return value
+
+
+def _nodes(name: str, key: str, node: ScalarNode) -> dict[str, int]:
+    try:
+        return nodes_asked(node.value)
+    except ValueError:
+        raise _wrong(name, key, node, NODES) from None
 
 
 def _duration(name: str, key: str, node: ScalarNode) -> int:

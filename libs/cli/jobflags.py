@@ -12,7 +12,7 @@ import click
 
 from libs.cli import order_flags, placement_flags, preemption_flags
 from libs.cli.durations import parse_duration
-from libs.cli.numbers import Number
+from libs.cli.numbers import Nodes, Number
 
 F = TypeVar("F", bound=Callable[..., Any])
 Asked = dict[str, Any]
@@ -35,7 +35,7 @@ DURATION = Duration()
 # What a job and an allocation alike may ask for.
 _WISHES = (
     click.option("-g", "--gpus", type=int, metavar="N", help="GPUs on each node (default 1)."),
-    click.option("-N", "--nodes", type=int, metavar="N", help="Nodes; all of them at once or none (default 1)."),
+    click.option("-N", "--nodes", type=Nodes(), metavar="N", help="Nodes; all at once or none (default 1). 2..8: as many as there are."),
     click.option("--fraction", type=Number(), metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
     click.option("-J", "--name", metavar="NAME", help="A name for it; can be used in place of its id."),
     click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),
@@ -92,6 +92,7 @@ def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]
     Raises UsageError for a bad K=V.
     """
     job = {name: value for name, value in asked.items() if was_given(name, value)}
+    job |= job.pop("nodes", {})
     job["command"] = list(command)
     job["user"] = user
     if asked["upload"] and asked["workdir"]:

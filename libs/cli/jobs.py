@@ -50,11 +50,12 @@ def exit_code_of(job: Job) -> int:
 
 
 def gpus_asked(job: Job) -> str:
-    """`2`, `4x8` (nodes x GPUs each), `0.5` (a part of one), `2x0.25`."""
+    """`2`, `4x8` (nodes x GPUs each), `2..8x8` (at least and at most), `0.5` (a part of one), `2x0.25`."""
     share = int(job.get("gpu_share") or WHOLE_SHARE)
     each = f"{job.get('gpus') or 0}" if share == WHOLE_SHARE else f"{int(job.get('gpus') or 0) * share / WHOLE_SHARE:g}"
     nodes = int(job.get("nodes") or 1)
-    return each if nodes == 1 else f"{nodes}x{each}"
+    most = int(job.get("nodes_max") or nodes)
+    return f"{nodes}..{most}x{each}" if most > nodes else each if nodes == 1 else f"{nodes}x{each}"
 
 
 def places(node_ids: Sequence[str] | None) -> str:

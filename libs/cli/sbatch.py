@@ -210,7 +210,7 @@ def _resources(script: Script) -> dict[str, Any]:
     """Slurm counts nodes, tasks, CPUs and GPUs; a job has nodes, and of each its CPUs, GPUs and memory."""
     devices = _devices(script)
     tasks, each = script.number("ntasks"), script.number("ntasks-per-node")
-    nodes = _nodes(script, devices, tasks, each)
+    nodes, most = _nodes(script, devices, tasks, each)
     each = each or -(-tasks // nodes) or 1
     if each > 1:
         script.note(
@@ -221,7 +221,7 @@ def _resources(script: Script) -> dict[str, Any]:
     cpus = script.number("cpus-per-gpu") * gpus or (script.number("cpus-per-task") or 1) * each
     memory = _memory(script, cpus, gpus)
     said_cpus = any(flag in script.said for flag in ("ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu"))
-    job: dict[str, Any] = {"nodes": nodes, "gpus": gpus}
+    job: dict[str, Any] = {"nodes": nodes, "gpus": gpus} | ({"nodes_max": most} if most > nodes else {})
     if said_cpus or gpus == 0:
         job["cpus"] = cpus
     if memory:
@@ -253,23 +253,26 @@ def _generic(script: Script, text: str) -> values.Devices:
         raise script.fault("gres", str(error)) from None
 
 
-def _nodes(script: Script, devices: Mapping[str, values.Devices], tasks: int, each: int) -> int:
-    """As said, else as many as the totals need."""
+def _nodes(script: Script, devices: Mapping[str, values.Devices], tasks: int, each: int) -> tuple[int, int]:
+    """The fewest and the most: as said, else as many as the totals need."""
+    most = 0
     if "nodes" in script.said:
-        low, high = script.value("nodes", values.span, (1, 1))
-        if high != low:
-            script.note("nodes", f"{low} nodes: a job has the same number from begin to end")
-        nodes = low
+        nodes, most = script.value("nodes", values.span, (1, 1))
     elif tasks and each:
         nodes = -(-tasks // each)
     elif "gpus" in devices and "gpus-per-node" in devices:
         nodes = -(-devices["gpus"].gpus // max(1, devices["gpus-per-node"].gpus))
     else:
         nodes = 1
-    if nodes > 1:
+    if most > nodes and (tasks or "gpus" in devices):
+        script.note("nodes", f"{nodes} nodes: what is counted over all of them does not grow with them")
+        most = nodes
+    most = max(nodes, most)
+    if most > 1:
         flag = next(flag for flag in ("nodes", "ntasks", "gpus") if flag in script.said)
-        script.note(flag, f"the script runs on each of the {nodes} nodes, in Slurm on the first one only")
-    return nodes
+        counts = f"{nodes} to {most}" if most > nodes else f"{most}"
+        script.note(flag, f"the script runs on each of the {counts} nodes, in Slurm on the first one only")
+    return nodes, most
 
 
 def _gpus(script: Script, devices: Mapping[str, values.Devices], nodes: int, tasks: int) -> int:

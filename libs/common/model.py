@@ -86,7 +86,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
     releases it. With a `reservation` it runs where and while that one is. An `array` is as many jobs.
     One that is `preemptible` makes room for jobs of higher priority once it has run for `min_run_s`: it hears `checkpoint_signal`, has
-    `checkpoint_grace_s` to save its work, and waits for its next attempt.
+    `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max` it has from `nodes` to so many of them, each
+    attempt as many as there are for it when it is placed; one that saves its work may be begun anew with more.
     """
 
     command: tuple[str, ...]
@@ -146,6 +147,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_grace_s: int = 0
     checkpoint_signal: int = 15
     min_run_s: int = 0
+    nodes_max: int = 0
+
+    @property
+    def most_nodes(self) -> int:
+        """An attempt never has more."""
+        return max(self.nodes, self.nodes_max)
 
     @property
     def kind(self) -> str:

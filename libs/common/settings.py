@@ -277,6 +277,8 @@ ELSEWHERE: Final = {
     "MUSTER_ARRAY_TASK_ID": "in an element of an array: its number",
     "MUSTER_RANK": "in a job: which of its nodes this is",
     "MUSTER_WORLD_SIZE": "in a job: how many nodes it has",
+    "MUSTER_MIN_NODES": "in a job: with how many it goes on at least",
+    "MUSTER_MAX_NODES": "in a job: how many it may be given by another attempt",
     "MUSTER_GPUS": "in a job: the devices that it holds here",
     "MUSTER_GPU_SHARE": "in a job: hundredths of each",
     "MUSTER_TENANT": "in a job: its tenant",

@@ -54,6 +54,7 @@ CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
 _DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
 RANGES: Final = (
     ("nodes", 1, model.NODES_MAX),
+    ("nodes_max", 0, model.NODES_MAX),
     ("gpus", 0, model.GPUS_PER_NODE_MAX),
     ("gpu_share", 1, model.WHOLE_GPU),
     ("priority", 0, model.PRIORITY_MAX),
@@ -167,6 +168,8 @@ def check_spec(spec: JobSpec) -> None:
     """Raises Refused for what no job may ask for."""
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
+    if 0 < spec.nodes_max < spec.nodes:
+        raise Refused(f"nodes_max: {spec.nodes_max} are fewer than its {spec.nodes} nodes: give as many or more, or leave it out")
     placement_fields.check_placement(spec)
     preemption_fields.check(spec)
     check_command(spec.command)

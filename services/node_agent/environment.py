@@ -63,6 +63,8 @@ def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]
         "MUSTER_NODE_ID": node_id,
         "MUSTER_RANK": str(order.rank),
         "MUSTER_WORLD_SIZE": str(_world_size(order)),
+        "MUSTER_MIN_NODES": str(order.spec.nodes),
+        "MUSTER_MAX_NODES": str(order.spec.most_nodes),
         "MUSTER_GPUS": ",".join(gpu.uuid for gpu in held),
         "MUSTER_GPU_SHARE": str(order.gpus[0].share if order.gpus else WHOLE_GPU),
         "MUSTER_TENANT": order.tenant,

@@ -15,7 +15,7 @@ from libs.common.ordering import DEFAULT_QUEUE
 from services.scheduler.placement.choose import NOTHING, Choice, choose_for
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.forecast import UNKNOWN, earliest, latest_end_ns
-from services.scheduler.queue import Shape
+from services.scheduler.placement.wish import Wish
 from services.scheduler.reservations import closed_to, put_off
 from services.scheduler.state import State
 
@@ -64,16 +64,16 @@ class Line:
         self.stands_still = self.stands_still or not state.queue_named(queue).backfill
         self.queues[queue] = None
 
-    def choose(self, state: State, job: Job, shape: Shape) -> Choice:
+    def choose(self, state: State, job: Job, wish: Wish) -> Choice:
         """What the next job in line may begin on now."""
         if self.stands_still:
             return NOTHING
         circle, barred = circle_of(state.cluster, job.tenant), closed_to(state, job)
-        choice = choose_for(state.capacity, shape.wish, circle, barred)
+        choice = choose_for(state.capacity, wish, circle, barred)
         promise = self.promised(state)
         if promise is None or choice is NOTHING or ends_in_time(job, promise, state.wall_ns):
             return choice
-        choice = choose_for(state.capacity, shape.wish, circle, barred | promise.nodes)
+        choice = choose_for(state.capacity, wish, circle, barred | promise.nodes)
         return choice if leaves_limit(state, promise, job, choice) else NOTHING
 
     def promised(self, state: State) -> Promise | None:

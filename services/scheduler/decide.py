@@ -16,10 +16,7 @@ from libs.common.facts import (
     AllocationWarned,
     AnyFact,
     DevicesReserved,
-    ElementBegun,
     JobClosed,
-    JobPlaced,
-    JobPreempted,
     JobQueued,
     JobStopOrdered,
     NodeLost,
@@ -28,21 +25,23 @@ from libs.common.facts import (
     PluginDisabled,
 )
 from libs.common.job_life import PREEMPTED
-from libs.common.model import Member, NodeId
-from libs.common.ordering import SECOND_NS
+from libs.common.model import NodeId
 from libs.common.plugins import PluginFault
 from libs.common.words import counted
 from services.scheduler.arrays import array_ended, next_element
 from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
 from services.scheduler.backfill import LOOKED_PAST_MAX, Line, leaves_limit
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, is_hurt, is_warned
+from services.scheduler.choices import placement, reservation
+from services.scheduler.elastic import with_more_nodes
+from services.scheduler.limits import over_limit, passes_limit, stands_aside
 from services.scheduler.line import heads, in_order
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
-from services.scheduler.placement.choose import NOTHING, Choice, choose_for, possible
+from services.scheduler.placement.choose import NOTHING, choose_for, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
-from services.scheduler.preemption.choose import Room, lost_ns, room_again, room_for
+from services.scheduler.preemption.choose import Room, preempted, room_again, room_for
 from services.scheduler.preemption.preemptible import has_saved, is_saving
 from services.scheduler.preemption.reserved import is_among_strangers, is_broken, is_free
 from services.scheduler.queue import Shape
@@ -134,12 +133,12 @@ def stop(state: State) -> Sequence[AnyFact]:
 
 
 def _heal(state: State, job: Job) -> Sequence[AnyFact]:
-    """What is left of a gang that lost a node is kept for its next attempt, with as many free devices as it lost; if there are none, it
-    waits in line as any other.
+    """What is left of a gang that lost a node is kept for its next attempt, with as many free devices as it lost; with fewer, if it can
+    go on with those; if there are none, it waits in line as any other.
     """
     lost = any(member.reason in job_life.BY_THE_MACHINE for member in job.members.values())
-    room = room_again(state, job, wish_of(job.spec)) if lost and may_try_again(job, "node_lost", counted=False) else None
-    return (_reservation(job, job.attempt + 1, state, room.choice),) if room is not None else NONE
+    room = room_again(state, job, wish_of(job.spec), len(job.members)) if lost and may_try_again(job, "node_lost", counted=False) else None
+    return (reservation(job, job.attempt + 1, state, room.choice),) if room is not None else NONE
 
 
 def stop_unstarted(state: State, now_ns: int) -> Sequence[AnyFact]:
@@ -256,14 +255,14 @@ def place(state: State) -> Sequence[AnyFact]:
         if stands_aside(state, shape, job):
             continue
         line = lines.setdefault(line_of(state, job), Line())
-        choice = line.choose(state, job, shape)
+        choice = line.choose(state, job, shape.wish)
         if choice is NOTHING:
             line.wait(state, job)
             waiting += 1
             if waiting == LOOKED_PAST_MAX:
                 break
         elif not passes_limit(state, shape, choice):
-            return (placement(state, job, choice),)
+            return (placement(state, job, with_more_nodes(state, line, job, shape, choice)),)
     state.nothing_fits = versions
     return NONE
 
@@ -311,7 +310,7 @@ def preempt(state: State) -> Sequence[AnyFact]:
         if room is not None:
             if job.elements is not None:
                 return (next_element(job),)
-            return (_reservation(job, job.attempt, state, room.choice), *(preemption(state, victim, job) for victim in room.victims))
+            return (reservation(job, job.attempt, state, room.choice), *(preempted(state, victim, job) for victim in room.victims))
         line.wait(state, job)
         waiting += 1
         if waiting == LOOKED_PAST_MAX:
@@ -329,65 +328,7 @@ def _room(state: State, line: Line, job: Job, shape: Shape) -> Room | None:
     return room if promise is None or leaves_limit(state, promise, job, room.choice) else None
 
 
-def preemption(state: State, job: Job, by: Job) -> JobPreempted:
-    """It hears its own signal and has its own time, and after that what any job has that is stopped."""
-    spec = job.spec
-    signal, grace_s = (spec.checkpoint_signal, spec.checkpoint_grace_s + spec.grace_s) if spec.checkpoint_grace_s else (15, spec.grace_s)
-    lost_ms = lost_ns(job, state.wall_ns) // 1_000_000
-    return JobPreempted(
-        job_id=job.job_id, attempt=job.attempt, by=by.job_id, signal=signal, grace_ms=grace_s * 1_000, lost_share_ms=lost_ms
-    )
-
-
-def _reservation(job: Job, attempt: int, state: State, choice: Choice) -> DevicesReserved:
-    return DevicesReserved(job_id=job.job_id, attempt=attempt, members=members_of(state, choice))
-
-
 def catch_up(state: State) -> Sequence[AnyFact]:
     """Nothing is to be decided now: the time is used to look at what changed, for the next decision. It decides nothing."""
     state.capacity.catch_up()
     return NONE
-
-
-def stands_aside(state: State, shape: Shape, job: Job) -> bool:
-    """Whether a job lets others pass: it can never fit this cluster as it is, its tenant holds or has used all that it may, or its
-    reservation has not begun.
-    """
-    return over_limit(state, shape) or not possible(state.capacity, shape.wish) or is_early(state, job)
-
-
-def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
-    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use. What is reserved for its jobs counts as in
-    use, but for `own`, what is reserved for this very one.
-    """
-    tenant = state.cluster.tenants.get(shape.tenant)
-    if tenant is None or tenant.exhausted:
-        return tenant is not None
-    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    return 0 < tenant.max_gpu_share < taken + shape.wish.total_share
-
-
-def passes_limit(state: State, shape: Shape, choice: Choice, own: int = 0) -> bool:
-    """As `over_limit`, where only the choice says how much of a device is meant."""
-    tenant = state.cluster.tenants.get(shape.tenant)
-    if shape.wish.share or tenant is None or not tenant.max_gpu_share:
-        return False
-    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    return tenant.max_gpu_share < taken + sum(hold.share for _, holds in choice for hold in holds)
-
-
-def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegun:
-    """The choice as the fact: ranks in order, each member with the incarnation it was decided for, one port on the
-    first node. Of an array the next element begins, which is the next in line.
-    """
-    if job.elements is not None:
-        return next_element(job)
-    port = state.ports.free(state.cluster, state.cluster.nodes[choice[0][0]].address)
-    held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
-    expires_ns = state.wall_ns + held_s * SECOND_NS if held_s else 0
-    return JobPlaced(job_id=job.job_id, attempt=job.attempt, members=members_of(state, choice), port=port, expires_ns=expires_ns)
-
-
-def members_of(state: State, choice: Choice) -> tuple[Member, ...]:
-    nodes = state.cluster.nodes
-    return tuple(Member(node_id, nodes[node_id].incarnation, rank, holds) for rank, (node_id, holds) in enumerate(choice))

@@ -29,6 +29,11 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     lasts: int = 0
     reserved: tuple[str, str] = ("", "")
 
+    def on(self, nodes: int) -> "Shape":
+        """With so many nodes."""
+        same = nodes == self.wish.nodes
+        return self if same else msgspec.structs.replace(self, wish=msgspec.structs.replace(self.wish, nodes=nodes))
+
 
 class LaneId(NamedTuple):
     """The queue that a job named, and its tenant where that queue's policy compares tenants."""

@@ -55,7 +55,7 @@ class Noted(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The shape of a job that waits for reserved devices, and how much of them, in hundredths of a GPU."""
+    """The shape of a job that waits for reserved devices, with as many nodes, and how much of them, in hundredths of a GPU."""
 
     shape: Shape
     share: int
@@ -336,7 +336,8 @@ class State:
             self.reserved_share[old.shape.tenant] -= old.share
         if job is not None and job.preemption.reserved and job.state == job_life.QUEUED:
             share = sum([hold.share for member in job.preemption.reserved for hold in member.gpus])
-            self.reserved[job_id] = Kept(old.shape if old is not None else shape_of(job), share)
+            shape = old.shape if old is not None else shape_of(job)
+            self.reserved[job_id] = Kept(shape.on(len(job.preemption.reserved)), share)
             self.reserved_share[job.tenant] += share
             self.queue.version += 1
         else:

@@ -27,9 +27,9 @@ from services.audit.trimmer import Trimmer
 from services.node_agent import gossip
 from services.node_agent import observations as o
 from services.node_agent.service import Agent
-from services.scheduler import attempts, backfill, buckets, decide, renewals, reservations, state
+from services.scheduler import attempts, backfill, buckets, decide, elastic, renewals, reservations, state
 from services.scheduler.leases import Leases
-from services.scheduler.placement import capacity, choose, circles, place, ranking
+from services.scheduler.placement import capacity, choose, circles, gang, place, ranking
 from services.scheduler.policies import POLICIES
 from services.scheduler.renewals import Renewals
 from services.scheduler.service import Scheduler
@@ -86,6 +86,11 @@ def what_is_reserved_is_free_for_all(patch: pytest.MonkeyPatch) -> None:
         place.node = node
 
     patch.setattr(capacity, "mirror", careless)
+
+
+def a_gang_is_given_whatever_there_is(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks how many nodes it may have at most."""
+    patch.setattr(elastic, "widest", lambda fewest, most, choose: gang.widest(fewest, most + 1, choose))
 
 
 def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:

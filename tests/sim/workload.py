@@ -13,6 +13,7 @@ from libs.common import facts as f
 from libs.common.model import CONTINUE, WHOLE_GPU, JobId, JobSpec, TenantId
 from tests.sim.allocations import allocation_acts
 from tests.sim.arrays import array_acts
+from tests.sim.elastic import with_sizes
 from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
@@ -75,7 +76,12 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         acts.append((at_s, (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant, user="u"),)))
         if dice.random() < 0.15:
             acts.append((at_s + dice.uniform(0.0, 8.0), (_cancel(dice, job_id),)))
-    acts = with_preemption(seed, with_orders(seed, acts, storm_s)) + array_acts(seed) + model_acts(seed, storm_s) + allocation_acts(seed)
+    acts = (
+        with_sizes(seed, with_preemption(seed, with_orders(seed, acts, storm_s)))
+        + array_acts(seed)
+        + model_acts(seed, storm_s)
+        + allocation_acts(seed)
+    )
     ordered = sorted((at_s, index) for index, (at_s, _) in enumerate(acts))
     return [Act(at_s, number, acts[index][1]) for number, (at_s, index) in enumerate(ordered)]
 

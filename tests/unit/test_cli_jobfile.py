@@ -42,6 +42,12 @@ def test_texts_stay_as_they_were_written() -> None:
     assert only("command: [a]\nenv: {N: 010, T: yes, V: 1.10, E: ''}")["env"] == {"N": "010", "T": "yes", "V": "1.10", "E": ""}
 
 
+@pytest.mark.parametrize(("text", "nodes"), [("4", {"nodes": 4}), ("2..8", {"nodes": 2, "nodes_max": 8})])
+def test_nodes_are_a_number_or_the_fewest_and_the_most(text: str, nodes: dict[str, int]) -> None:
+    assert only(f"command: [a]\nnodes: {text}") == {"command": ["a"], **nodes}
+    assert only(f"command: [a]\nnodes: 2\nnodes_max: {nodes['nodes']}")["nodes_max"] == nodes["nodes"]
+
+
 def test_a_clock_time_is_not_taken_for_a_number() -> None:
     assert only("command: [a]\ntime_limit: 1:30:00")["time_limit_s"] == 5400
     assert only("command: [a]\ntime_limit: 1-12:00:00")["time_limit_s"] == 129_600
@@ -59,6 +65,7 @@ def test_several_documents_are_several_jobs_and_know_their_lines() -> None:
         ("cmd: [a]", "job.yaml:1: unknown key 'cmd' (did you mean 'command'?)"),
         ("command: [a]\nzzz: 1", "job.yaml:2: unknown key 'zzz'"),
         ("command: [a]\ngpus: two", "job.yaml:2: 'gpus' must be a whole number, not a text ('two')"),
+        ("command: [a]\nnodes: 2-8", "job.yaml:2: 'nodes' must be a number of nodes, or two such as 2..8, not a text ('2-8')"),
         ("command: [a]\ngpus: 1.5", "job.yaml:2: 'gpus' must be a whole number, not a number ('1.5')"),
         ("command: [a]\ngpus:", "job.yaml:2: 'gpus' must be a whole number, not nothing"),
         ("command: [a]\ngpus: true", "job.yaml:2: 'gpus' must be a whole number, not a truth value ('true')"),

@@ -142,6 +142,15 @@ def test_gpus_are_counted_on_each_node(lines: tuple[str, ...], nodes: int, gpus:
     assert (job["nodes"], job["gpus"]) == (nodes, gpus)
 
 
+def test_a_range_of_nodes_is_taken_where_each_has_as_much_of_its_own() -> None:
+    written = read("-N 2-4", "--gpus-per-node=8")
+    assert (written.job["nodes"], written.job["nodes_max"], written.job["gpus"]) == (2, 4, 8)
+    assert "each of the 2 to 4 nodes" in written.warnings[0]
+    for totals in ("--gpus=8", "-n 8"):
+        written = read("-N 2-4", totals)
+        assert written.job["nodes"] == 2 and "nodes_max" not in written.job and "does not grow" in written.warnings[0]
+
+
 def test_what_is_said_of_each_cpu_or_gpu_is_added_up() -> None:
     job = read("-n 2", "-c 4", "--mem-per-cpu=2G").job
     assert (job["cpus"], job["memory_bytes"]) == (8, 16 * GIB)

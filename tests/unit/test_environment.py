@@ -60,6 +60,8 @@ def test_a_members_environment_word_by_word() -> None:
         "MUSTER_NODE_ID": "b",
         "MUSTER_RANK": "1",
         "MUSTER_WORLD_SIZE": "2",
+        "MUSTER_MIN_NODES": "2",
+        "MUSTER_MAX_NODES": "2",
         "MUSTER_GPUS": "GPU-b-1,GPU-b-3",
         "MUSTER_GPU_SHARE": "100",
         "MUSTER_TENANT": "team",

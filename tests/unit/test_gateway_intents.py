@@ -52,6 +52,8 @@ def test_the_ways_to_write_a_share_and_a_time(given: dict[str, Any], wanted: dic
         ({"command": ["a\0"]}, "command: a word holds a NUL"),
         ({"nodes": 0}, "nodes: 0 is out of bounds: give 1 to 1024"),
         ({"nodes": 1025}, "nodes: 1025"),
+        ({"nodes_max": 1025}, "nodes_max: 1025"),
+        ({"nodes": 4, "nodes_max": 2}, "nodes_max: 2 are fewer than its 4 nodes"),
         ({"gpus": 65}, "gpus: 65"),
         ({"gpus": 0}, "gpus: a job without GPUs says how many CPUs"),
         ({"gpus": -1}, "gpus: -1"),

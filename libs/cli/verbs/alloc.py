@@ -39,7 +39,7 @@ def command(expires: int | None, warn: int | None, wait: bool, form: str, **aske
 
     Ctrl-C while it waits gives it up. Exit code: 0 when it is held, 1 when it ended before that.
     """
-    if form == "env" and (not wait or asked["nodes"] not in (None, 1)):
+    if form == "env" and (not wait or asked["nodes"] not in (None, {"nodes": 1})):
         raise click.UsageError("-o env is of one node whose devices are known: leave out --no-wait and --nodes")
     profile = read_profile()
     time = {name: value for name, value in (("expires", expires), ("warn", warn)) if value is not None}

@@ -103,7 +103,7 @@ def _check(query: OutputQuery) -> None:
 
 
 def _check_member(job: Job, rank: int) -> None:
-    check_range("rank", rank, 0, job.spec.nodes - 1)
+    check_range("rank", rank, 0, job.spec.most_nodes - 1)
     if job.elements is not None:
         raise Problem(409, f"array {job.job_id} writes nothing itself: name one of its elements, {job.job_id}_NUMBER")
 

@@ -42,6 +42,7 @@ class ArrayShown(msgspec.Struct):
 class JobShown(msgspec.Struct):
     """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over. `seq` is the sequence of the submission;
     `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
+    An attempt has `nodes` to `nodes_max` of them, `node_ids` says which.
     `preemptions` says how often it made room, the last time for `preempted_by`; `reserved` are the nodes where devices are kept for it.
 
     `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
@@ -60,6 +61,7 @@ class JobShown(msgspec.Struct):
     command: tuple[str, ...]
     workdir: str
     nodes: int
+    nodes_max: int
     gpus: int
     gpu_share: int
     gpu_affinity: tuple[str, ...]
@@ -120,6 +122,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         command=spec.command,
         workdir=spec.workdir,
         nodes=spec.nodes,
+        nodes_max=spec.most_nodes,
         gpus=spec.gpus,
         gpu_share=spec.gpu_share,
         gpu_affinity=spec.gpu_uuids,

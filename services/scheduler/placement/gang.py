@@ -4,14 +4,17 @@ Pure. Whole or not at all, and of one model of device unless the job takes any m
 neighbours in rank. A node that does not know its rack is in none: it never serves a gang that must keep together.
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.wish import Wish
 
 NOBODY: Final[list[int]] = []
+
+Found = TypeVar("Found")
 
 
 class Neighbours(NamedTuple):
@@ -43,6 +46,12 @@ def allowed(serving: int, wish: Wish, near: Neighbours) -> Iterator[int]:
     for kind in _kinds(serving, wish, near):
         required = near.rack if "rack" in wish.required else near.spine if "spine" in wish.required else None
         yield from (kind & bits for bits in required.values()) if required is not None else (kind,)
+
+
+def widest(fewest: int, most: int, choose: Callable[[int], Found]) -> Found:
+    """What is chosen for as many nodes as can be. Where nothing is for a number, nothing is for a larger one."""
+    more = range(fewest + 1, most + 1)
+    return choose(fewest + bisect_left(more, True, key=lambda nodes: not choose(nodes)))
 
 
 def _kinds(serving: int, wish: Wish, near: Neighbours) -> list[int]:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from libs.common.cluster import Job
+from libs.common.facts import JobPreempted
 from libs.common.model import JobId
 from services.scheduler.placement import gang
 from services.scheduler.placement.choose import Choice
@@ -39,14 +42,28 @@ def room_for(state: State, job: Job, wish: Wish, barred: int = 0) -> Room | None
     return room if room is not None and room.victims else None
 
 
-def room_again(state: State, job: Job, wish: Wish) -> Room | None:
-    """Where a gang that ends goes on: on the devices that it has and that are left to it, beside them on what is free."""
+def room_again(state: State, job: Job, wish: Wish, most: int) -> Room | None:
+    """Where a gang that ends goes on: on the devices that it has and that are left to it, beside them on what is free; on `most` nodes,
+    or on as many as it can have and needs at least.
+    """
     offers = Offers(wish, circle_of(state.cluster, job.tenant), lambda other: other is job)
     offers.changed = state.capacity.everywhere
     offers.bring_up(state.capacity, state.cluster)
     own_first = sorted((not offer.jobs, -offer.level, index) for index, offer in offers.of.items())
     free = {index: Offer(offer.level, offer.take) for index, offer in offers.of.items()}
-    return _room(state, wish, free, offers.members, lambda: iter(own_first))
+    return gang.widest(
+        wish.nodes, most, lambda nodes: _room(state, replace(wish, nodes=nodes), free, offers.members, lambda: iter(own_first))
+    )
+
+
+def preempted(state: State, job: Job, by: Job) -> JobPreempted:
+    """It hears its own signal and has its own time, and after that what any job has that is stopped."""
+    spec = job.spec
+    signal, grace_s = (spec.checkpoint_signal, spec.checkpoint_grace_s + spec.grace_s) if spec.checkpoint_grace_s else (15, spec.grace_s)
+    lost_ms = lost_ns(job, state.wall_ns) // 1_000_000
+    return JobPreempted(
+        job_id=job.job_id, attempt=job.attempt, by=by.job_id, signal=signal, grace_ms=grace_s * 1_000, lost_share_ms=lost_ms
+    )
 
 
 def lost_ns(job: Job, now_ns: int) -> int:

@@ -8,7 +8,7 @@ from libs.common import gpu_life
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from libs.common.facts import AnyFact
 from libs.common.model import WHOLE_GPU, NodeId
-from services.scheduler.decide import over_limit
+from services.scheduler.limits import over_limit
 from services.scheduler.placement.choose import NOTHING, choose
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import Wish, wish_of

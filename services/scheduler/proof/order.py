@@ -8,7 +8,7 @@ from libs.common.cluster import Job
 from libs.common.ordering import SECOND_NS
 from services.scheduler import line, policies
 from services.scheduler.backfill import promise_to
-from services.scheduler.decide import stands_aside
+from services.scheduler.limits import stands_aside
 from services.scheduler.line import heads, rank
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.forecast import UNKNOWN

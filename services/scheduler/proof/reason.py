@@ -5,7 +5,7 @@ from typing import NamedTuple
 from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU
 from libs.common.words import counted
-from services.scheduler.decide import over_limit, passes_limit
+from services.scheduler.limits import over_limit, passes_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of

@@ -18,7 +18,7 @@ from libs.common.change import Change, Stamp
 from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import attempt_key
-from services.scheduler.decide import passes_limit, stands_aside
+from services.scheduler.limits import passes_limit, stands_aside
 from services.scheduler.line import heads
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.choose import NOTHING, Choice, choose

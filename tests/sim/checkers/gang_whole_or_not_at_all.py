@@ -1,4 +1,4 @@
-"""A placement names as many different nodes as the job asks for, each with the devices and the share that it asks for."""
+"""A placement names as many different nodes as the job may have, each with the devices and the share that it asks for."""
 
 from libs.common import mig
 from libs.common.change import Stamp
@@ -15,11 +15,13 @@ class GangWholeOrNotAtAll(Checker):
             return
         spec = cluster.jobs[fact.job_id].spec
         nodes = {member.node_id for member in fact.members}
-        whole = len(fact.members) == len(nodes) == spec.nodes
+        whole = len(fact.members) == len(nodes) and spec.nodes <= len(nodes) <= max(spec.nodes, spec.nodes_max)
         share = share_of(spec)
         equal = all(len(member.gpus) == spec.gpus and all(hold.share == share for hold in member.gpus) for member in fact.members)
         if not (whole and equal):
-            self.fail(f"{fact.job_id} asks for {spec.nodes} x {spec.gpus} x {spec.gpu_share} and was given {fact.members}")
+            self.fail(
+                f"{fact.job_id} asks for {spec.nodes}..{spec.nodes_max} x {spec.gpus} x {spec.gpu_share} and was given {fact.members}"
+            )
 
 
 def share_of(spec: JobSpec) -> int:

@@ -1,0 +1,34 @@
+"""What a job may not have although it is there: its tenant's GPUs in use and budget, and who lets others pass for that. Pure."""
+
+from libs.common.cluster import Job
+from services.scheduler.placement.choose import Choice, possible
+from services.scheduler.queue import Shape
+from services.scheduler.reservations import is_early
+from services.scheduler.state import State
+
+
+def stands_aside(state: State, shape: Shape, job: Job) -> bool:
+    """Whether a job lets others pass: it can never fit this cluster as it is, its tenant holds or has used all that it may, or its
+    reservation has not begun.
+    """
+    return over_limit(state, shape) or not possible(state.capacity, shape.wish) or is_early(state, job)
+
+
+def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
+    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use. What is reserved for its jobs counts as in
+    use, but for `own`, what is reserved for this very one.
+    """
+    tenant = state.cluster.tenants.get(shape.tenant)
+    if tenant is None or tenant.exhausted:
+        return tenant is not None
+    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
+    return 0 < tenant.max_gpu_share < taken + shape.wish.total_share
+
+
+def passes_limit(state: State, shape: Shape, choice: Choice, own: int = 0) -> bool:
+    """As `over_limit`, where only the choice says how much of a device is meant."""
+    tenant = state.cluster.tenants.get(shape.tenant)
+    if shape.wish.share or tenant is None or not tenant.max_gpu_share:
+        return False
+    taken = tenant.held_share + state.reserved_share[shape.tenant] - own
+    return tenant.max_gpu_share < taken + sum(hold.share for _, holds in choice for hold in holds)

@@ -1,0 +1,30 @@
+"""Gangs of more than one size, in one run: a pure function of the seed, with dice of its own: runs without them stay as they were."""
+
+import random
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.model import WHOLE_GPU, JobSpec
+from tests.sim.orders import TimedFacts
+
+PART_OF_SEEDS: Final = 0.5
+PART_OF_JOBS: Final = 0.5
+
+
+def with_sizes(seed: int, acts: TimedFacts) -> TimedFacts:
+    """The same acts, in half of the seeds with jobs on whole devices that take more nodes where there are some."""
+    dice = random.Random(f"sizes {seed}")
+    if dice.random() >= PART_OF_SEEDS:
+        return acts
+    return [
+        (at_s, tuple(replace(fact, spec=_sized(dice, fact.spec)) if isinstance(fact, f.JobSubmitted) else fact for fact in facts))
+        for at_s, facts in acts
+    ]
+
+
+def _sized(dice: random.Random, spec: JobSpec) -> JobSpec:
+    if spec.gpu_share < WHOLE_GPU or dice.random() >= PART_OF_JOBS:
+        return spec
+    return replace(spec, nodes_max=spec.nodes + dice.choice((1, 1, 2)))

@@ -1,0 +1,23 @@
+"""Numbers of nodes as people write and read them."""
+
+import click
+import pytest
+
+from libs.cli.jobs import gpus_asked
+from libs.cli.numbers import Nodes
+
+
+@pytest.mark.parametrize(("text", "nodes"), [("4", {"nodes": 4}), ("2..8", {"nodes": 2, "nodes_max": 8})])
+def test_a_flag_is_a_number_or_the_fewest_and_the_most(text: str, nodes: dict[str, int]) -> None:
+    assert Nodes().convert(text, None, None) == Nodes().convert(nodes, None, None) == nodes
+
+
+@pytest.mark.parametrize("text", ["", "two", "2-8", "2..", "-1", "1.5"])
+def test_what_is_no_number_of_nodes_is_refused(text: str) -> None:
+    with pytest.raises(click.UsageError, match=r"write 4, or 2\.\.8"):
+        Nodes().convert(text, None, None)
+
+
+@pytest.mark.parametrize(("nodes", "most", "text"), [(1, 1, "8"), (4, 4, "4x8"), (2, 8, "2..8x8"), (1, 2, "1..2x8")])
+def test_what_a_job_asks_for_is_shown_in_one_word(nodes: int, most: int, text: str) -> None:
+    assert gpus_asked({"nodes": nodes, "nodes_max": most, "gpus": 8}) == text
