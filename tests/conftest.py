@@ -7,8 +7,8 @@ import pytest
 from libs.common import configuration
 from services.node_agent.supervision import zygote_link
 
-# Before any test module reads the environment; children inherit it.
-os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: ""})
+# Before any test module reads the environment; children inherit it. Control groups are made by tests of them alone (tests/cgroups.py).
+os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: "", "MUSTER_CGROUP": ""})
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -197,6 +197,7 @@ class Node(msgspec.Struct):
     rack: str = ""
     spine: str = ""
     sockets: tuple[int, ...] = ()
+    isolation: dict[str, str] = {}
     held: dict[str, tuple[int, int]] = {}
     reserved: dict[JobId, Member] = {}
 
@@ -212,8 +213,7 @@ class Node(msgspec.Struct):
 
 class Membership(msgspec.Struct):
     """Who may be a node and who shall be none. `secret_hash` is of the invitation that still counts or was used; `public_key` is the
-    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first.
-    """
+    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first."""
 
     node_id: NodeId
     secret_hash: str = ""

@@ -163,7 +163,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     started: its attempts stay until the scheduler says NodeLost of that incarnation. Empty, as all records before this field: the same
     directory as before.
     `cpus_milli` and `memory_bytes` are what jobs may be given of the host; `sockets` says of each NUMA node which socket it is on;
-    `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known.
+    `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known. `isolation` says of each bound between jobs (memory,
+    cpu, cpuset, pids) that it is enforced, or that it is lost and why.
     """
 
     node_id: NodeId
@@ -183,6 +184,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     rack: str = ""
     spine: str = ""
     sockets: tuple[int, ...] = ()
+    isolation: dict[str, str] = {}  # noqa: RUF012
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):

@@ -56,12 +56,16 @@ def nats_server() -> Finding:
 
 
 def cgroup(root: Path = Path("/sys/fs/cgroup")) -> Finding:
+    """What keeps each job in its own control group, if this user may make one."""
     if (root / "cgroup.controllers").exists():
-        return Finding("cgroup", OK, f"v2: {(root / 'cgroup.controllers').read_text().strip()}", needed=False)
-    if (root / "memory").exists():
-        kind = "v1 and v2 side by side" if (root / "unified").exists() else "v1"
-        return Finding("cgroup", TOO_OLD, kind, "boot with systemd.unified_cgroup_hierarchy=1 for limits by cgroup v2", needed=False)
-    return Finding("cgroup", MISSING, f"nothing at {root}", "mount cgroup2", needed=False)
+        kind, writable = f"v2: {(root / 'cgroup.controllers').read_text().strip()}", os.access(root, os.W_OK)
+    elif (root / "memory").exists():
+        kind, writable = "v1 and v2 side by side" if (root / "unified").exists() else "v1", os.access(root / "memory", os.W_OK)
+    else:
+        return Finding("cgroup", MISSING, f"nothing at {root}", "mount cgroup2", needed=False)
+    if not writable:
+        return Finding("cgroup", MISSING, f"{kind}, not writable", "run the agent as root: jobs are not bounded without", needed=False)
+    return Finding("cgroup", OK, kind, needed=False)
 
 
 def bpf() -> Finding:

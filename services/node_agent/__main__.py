@@ -5,7 +5,9 @@ import importlib.metadata
 import logging
 import os
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from libs.common import service
 from libs.common.bus_nats import NatsBus
@@ -33,10 +35,14 @@ from services.node_agent.retention import Keep
 from services.node_agent.sampling import Sampling
 from services.node_agent.service import Agent
 from services.node_agent.state import running
+from services.node_agent.supervision.cgroups import CONTROLLERS, Home, prepare
 from services.node_agent.supervision.execs import EXECS_MAX
 from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.processes import boot_id
 from services.node_agent.supervision_protocol import Machine
+
+GROUP_DIGITS: Final = 8
+ENFORCED: Final = "enforced"
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +52,26 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     _check(settings)
     state_dir = Path(settings.state)
     driver = _driver(settings)
-    machine = _machine(settings, driver)
+    home = _home(settings)
+    machine = _machine(settings, driver, home)
     peers = await _peers(settings, state_dir)
     incarnation = await IncarnationFile(state_dir).load()
-    work = _serve(settings, stop, machine, driver, peers)
+    work = _serve(settings, stop, machine, driver, peers, home)
     await (work if peers is None else among(peers, incarnation, work))
 
 
-def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver) -> Machine:
+def _home(settings: Settings) -> Home:
+    """Several agents may share a machine: each has a state directory of its own. What cannot be had is said once."""
+    digest = sha256(bytes(Path(settings.state).resolve())).hexdigest()[:GROUP_DIGITS]
+    home = prepare(settings.cgroup, f"{settings.node_id}-{digest}")
+    if home.lost:
+        logger.warning("jobs here are not bounded in %s", ", ".join(f"{name} ({why})" for name, why in home.lost.items()))
+    return home
+
+
+def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Home) -> Machine:
     """With what jobs may be given of it: what the settings say, else all that there is."""
+    isolation = {**dict.fromkeys(CONTROLLERS, ENFORCED), **{name: f"lost: {why}" for name, why in home.lost.items()}}
     simulated = driver if isinstance(driver, SimulatedDriver) else None
     cpus_milli = simulated.cpus_milli if simulated else 1_000 * len(os.sched_getaffinity(0))
     memory_bytes = simulated.memory_bytes if simulated else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -73,11 +90,13 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver) -> Machi
         rack=settings.node_rack,
         spine=settings.node_spine,
         sockets=SOCKETS if simulated else sysfs.sockets(),
+        isolation=isolation,
+        numas={} if simulated else sysfs.numas(),
     )
 
 
 async def _serve(
-    settings: Settings, stop: asyncio.Event, machine: Machine, driver: LocalDriver | SimulatedDriver, peers: Peers | None
+    settings: Settings, stop: asyncio.Event, machine: Machine, driver: LocalDriver | SimulatedDriver, peers: Peers | None, home: Home
 ) -> None:
     """The log is waited for as long as the peers keep this node's lease alive."""
     while True:
@@ -89,7 +108,7 @@ async def _serve(
                 raise
     state_dir = Path(settings.state)
     keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
-    jobs = JobDirectories(state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files))
+    jobs = JobDirectories(state_dir, keep, Bounds(settings.upload_bytes, settings.upload_files), home.dirs)
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     bus = NatsBus(client)
     channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)

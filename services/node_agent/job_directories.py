@@ -27,7 +27,7 @@ from services.node_agent.state import key_of
 from services.node_agent.supervision import lost, output, processes, records
 from services.node_agent.supervision.control_client import Exec, begin_exec
 from services.node_agent.supervision.lease import Lease, boottime_ns
-from services.node_agent.supervision.supervisors import AlreadyStarted, Key, LaunchRequest, Supervisors
+from services.node_agent.supervision.supervisors import NO_GROUPS, AlreadyStarted, Key, LaunchRequest, Supervisors
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
 from services.node_agent.uploads import FILES, Unpacking
 
@@ -43,14 +43,15 @@ logger = logging.getLogger(__name__)
 
 
 class JobDirectories:
-    """See `supervision_protocol.JobSupervisors`. `state_dir` belongs to this agent alone; `keep` bounds what is kept of ended attempts."""
+    """See `supervision_protocol.JobSupervisors`. `state_dir` belongs to this agent alone; `keep` bounds what is kept of ended attempts;
+    `home`: see `cgroups.Home.dirs`."""
 
-    def __init__(self, state_dir: Path, keep: Keep = KEEP_ALL, bounds: Bounds | None = None) -> None:
+    def __init__(self, state_dir: Path, keep: Keep = KEEP_ALL, bounds: Bounds | None = None, home: Mapping[str, str] = NO_GROUPS) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
         self.unpacking = Unpacking(state_dir.resolve(), bounds or Bounds())
         self.jobs_dir = state_dir.resolve() / "jobs"
         self.lease_path = str(state_dir.resolve() / LEASE)
-        self.supervisors = Supervisors(state_dir, self._told)
+        self.supervisors = Supervisors(state_dir, self._told, home)
         self.on_event: OnEvent = lambda seen: None
         self.keep = keep
         self.kept = KeptDirectories(self.jobs_dir)
@@ -95,6 +96,7 @@ class JobDirectories:
             stdin=launch.stdin,
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
+            limits=launch.limits,
             note=_note(launch),
         )
         job_dir = self._dir(launch.ref)

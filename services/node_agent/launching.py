@@ -19,6 +19,7 @@ from libs.common.secret_messages import SecretAnswer, SecretAsk
 from services.node_agent import serving
 from services.node_agent.environment import environment, reserved
 from services.node_agent.gateways import asked
+from services.node_agent.limits import limits_of
 from services.node_agent.supervision_protocol import Launch, Machine
 
 
@@ -35,6 +36,7 @@ async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, invent
         stdin=spec.stdin,
         output_limit_bytes=spec.output_limit_bytes,
         ignore_lease=spec.ignores_lease,
+        limits=limits_of(order, inventory, machine.numas),
         gpus=tuple(hold.uuid for hold in order.gpus),
         seq=order.seq,
         time_limit_s=spec.time_limit_s,

@@ -204,6 +204,7 @@ class Agent:
             rack=self.machine.rack,
             spine=self.machine.spine,
             sockets=self.machine.sockets,
+            isolation=self.machine.isolation,
         )
         if self.peers is not None:
             self.peers.registered(incarnation)

@@ -4,15 +4,17 @@
 one number and one name over restarts (`incarnation.IncarnationFile`). Nothing here is pure; nothing here decides.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId
+from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.observations import Adopted, Observation, Probe
 from services.node_agent.retention import Keep, Pruned
+from services.node_agent.supervision.cgroups import Limits
 
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and process, in that order.
 OnEvent = Callable[[Observation], None]
@@ -39,6 +41,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bool
     output_limit_bytes: int
     ignore_lease: bool
+    limits: Limits = Limits()
     gpus: tuple[GpuId, ...]
     seq: int
     time_limit_s: int = 0
@@ -154,7 +157,7 @@ class Memory(Protocol):
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What this machine is. `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables; from
-    `cpus_milli` on as NodeRegistered says it.
+    `cpus_milli` on as NodeRegistered says it, but for `numas`: where processors and memory of the host lie (`sysfs.numas`).
     """
 
     node_id: str
@@ -171,3 +174,5 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     rack: str = ""
     spine: str = ""
     sockets: tuple[int, ...] = ()
+    isolation: dict[str, str] = {}
+    numas: Mapping[int, Numa] = {}

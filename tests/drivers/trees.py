@@ -13,6 +13,7 @@ from services.node_agent.drivers.topology import Part
 
 DGX_GPUS = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
 DGX_CARDS = ("18", "40", "4f", "5e", "9a", "c0", "ce", "dc")
+MEMORY_KIB = 512 << 20
 MI300X_GPUS = ("05", "26", "46", "65", "85", "a6", "c6", "e5")
 
 
@@ -47,6 +48,7 @@ def node(root: Path, number: int, cpus: str, socket: int) -> None:
     """A NUMA node and where its first CPU is."""
     for path, text in (
         (f"devices/system/node/node{number}/cpulist", cpus),
+        (f"devices/system/node/node{number}/meminfo", f"Node {number} MemTotal:       {MEMORY_KIB} kB\nNode {number} MemFree: 1 kB"),
         (f"devices/system/cpu/cpu{cpus.partition('-')[0]}/topology/physical_package_id", str(socket)),
     ):
         (root / path).parent.mkdir(parents=True, exist_ok=True)

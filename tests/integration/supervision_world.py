@@ -11,7 +11,7 @@ from typing import Any
 
 from services.node_agent.supervision import output, processes
 from services.node_agent.supervision.lease import Lease, boottime_ns
-from services.node_agent.supervision.supervisors import Key, LaunchRequest, Supervisors
+from services.node_agent.supervision.supervisors import NO_GROUPS, Key, LaunchRequest, Supervisors
 
 NS_PER_S = 1_000_000_000
 WAIT_S = 20.0
@@ -21,11 +21,11 @@ PATIENT = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 class World:
     """`events` are (key, event, record), in the order in which they were told."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, home: Mapping[str, str] = NO_GROUPS) -> None:
         state_dir.mkdir(exist_ok=True, parents=True)
         self.state_dir = state_dir
         self.events: list[tuple[Key, str, Mapping[str, Any]]] = []
-        self.supervisors = Supervisors(state_dir, self._note)
+        self.supervisors = Supervisors(state_dir, self._note, home)
         self.lease = Lease(str(state_dir / "lease"))
         self.extend(60.0)
         self._changed = asyncio.Event()
@@ -77,9 +77,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world_at(state_dir: Path) -> AsyncIterator[World]:
+async def world_at(state_dir: Path, home: Mapping[str, str] = NO_GROUPS) -> AsyncIterator[World]:
     """Ends what the test left behind."""
-    world = World(state_dir)
+    world = World(state_dir, home)
     await world.supervisors.start()
     try:
         yield world

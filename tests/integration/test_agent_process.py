@@ -22,6 +22,8 @@ from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec
 from libs.common.settings import Settings, environment
 from libs.common.subjects import ask_node, heartbeat, orders
 from libs.embedded import servers
+from services.node_agent.supervision.cgroups import CONTROLLERS
+from tests import cgroups
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 20.0
@@ -30,7 +32,8 @@ WAIT_S = 20.0
 class Cluster:
     """A server without keys, the log, and a scheduler that grants leases and agrees with everything it is told."""
 
-    def __init__(self, client: Client, url: str, tmp_path: Path) -> None:
+    def __init__(self, client: Client, url: str, tmp_path: Path, group: str) -> None:
+        self.group = group
         self.log, self.bus, self.outputs = JetStreamLog(client), NatsBus(client), KvOutputs(client)
         self.url = url
         self.tmp_path = tmp_path
@@ -48,7 +51,8 @@ class Cluster:
         return msgspec.msgpack.encode(Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0))
 
     def agent(self, state: str = "a") -> subprocess.Popen[str]:
-        settings = Settings(nats=self.url, state=str(self.tmp_path / state), node_id="n", simulated_gpus=2, heartbeat_ms=200)
+        state_dir, group = str(self.tmp_path / state), self.group
+        settings = Settings(nats=self.url, state=state_dir, node_id="n", simulated_gpus=2, heartbeat_ms=200, cgroup=group)
         env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **environment(settings)}
         line = [sys.executable, "-m", "services.node_agent"]
         self.agents.append(subprocess.Popen(line, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
@@ -88,11 +92,11 @@ def nats_server(folder: Path) -> Iterator[int]:
 
 @pytest_asyncio.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    with nats_server(tmp_path / "nats") as port:
+    with nats_server(tmp_path / "nats") as port, cgroups.below() as group:
         client = await connect([f"nats://127.0.0.1:{port}"], "test")
         await create_stream(client, 1, 64 << 20)
         await create_buckets(client, Settings())
-        cluster = Cluster(client, f"nats://127.0.0.1:{port}", tmp_path)
+        cluster = Cluster(client, f"nats://127.0.0.1:{port}", tmp_path, group)
         await cluster.bus.subscribe(heartbeat("*"), cluster.on_heartbeat)
         following = asyncio.create_task(cluster.follow())
         try:
@@ -146,6 +150,19 @@ async def test_a_stopped_agent_leaves_its_jobs_to_the_next(cluster: Cluster) -> 
     finished = await cluster.until(f.JobFinished)
     assert isinstance(finished, f.JobFinished)
     assert (finished.signal, finished.reason) == (15, "stopped")
+
+
+async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that_is_so(cluster: Cluster) -> None:
+    cluster.agent()
+    registered = await cluster.until(f.NodeRegistered)
+    assert isinstance(registered, f.NodeRegistered)
+    assert list(registered.isolation) == list(CONTROLLERS)
+    lost = [name for name, state in registered.isolation.items() if state != "enforced"]
+    assert all(registered.isolation[name].startswith("lost: ") for name in lost)
+    await cluster.start("j", "cat /proc/self/cgroup >&2; sed 's/.*://' /proc/self/cgroup | sort -u | grep -c /n-", 1)
+    finished = await cluster.until(f.JobFinished)
+    assert isinstance(finished, f.JobFinished)
+    assert (finished.exit_code == 0) is (lost != list(CONTROLLERS))
 
 
 async def test_a_second_agent_of_the_same_name_ends_the_first_with_a_clear_line(cluster: Cluster) -> None:

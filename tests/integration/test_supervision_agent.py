@@ -217,7 +217,7 @@ async def test_a_large_environment_is_carried(world: World) -> None:
 
 def test_the_zygote_survives_what_it_cannot_read(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    line = [sys.executable, "-I", "-S", str(ROOT / "services/node_agent/supervision/zygote.py")]
+    line = [sys.executable, "-I", "-S", str(ROOT / "services/node_agent/supervision/zygote.py"), "{}"]
     with theirs:
         zygote = subprocess.Popen(line, stdin=theirs)
     with ours, ours.makefile("rb") as replies:

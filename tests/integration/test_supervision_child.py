@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def order(tmp_path: Path, *argv: str, **fields: Any) -> Order:
     paths = {"job_dir": str(tmp_path), "lease_path": "/lease", "agent_socket": "/socket"}
     given = {"job_id": "job", "attempt": 1, "rank": 0, "argv": list(argv), "env": {"PATH": "/nowhere:/usr/bin:/bin"}, "workdir": "/"}
-    return checked({**given, **paths, "stdin": False, "output_limit_bytes": 1, "ignore_lease": False, **fields})
+    return checked({**given, **paths, "stdin": False, "output_limit_bytes": 1, "ignore_lease": False, "limits": {}, **fields})
 
 
 def ended(given: Order) -> tuple[int, bytes, bytes]:

@@ -11,7 +11,7 @@ from libs.cli.gpus import print_gpus
 from libs.cli.jobs import utc_now
 from libs.cli.output import listed, print_table, print_value
 from libs.cli.profile import Profile, read_profile
-from libs.cli.table import Column, natural, state_colour
+from libs.cli.table import Column, clean, natural, state_colour
 
 COLUMNS: Final = (
     Column("NODE"),
@@ -52,6 +52,9 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     if print_value(node, form):
         return
     _print([node], form == "wide", no_headers)
+    for bound, state in (node.get("isolation") or {}).items():
+        if state.startswith("lost"):
+            print(f"{clean(bound)} of its jobs is not bounded: {clean(state)}")
     print()
     print_gpus(node["gpus"], form == "wide", no_headers)
 

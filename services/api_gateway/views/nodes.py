@@ -63,7 +63,7 @@ class GpuFull(msgspec.Struct):
 class NodeShown(msgspec.Struct):
     """`gpus_free` are healthy devices that nobody holds any part of. `last_heartbeat` is when the scheduler heard the node, null where that
     is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is; 0 and empty where
-    the node does not know.
+    the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why.
     """
 
     id: str
@@ -88,6 +88,7 @@ class NodeShown(msgspec.Struct):
     labels: dict[str, str]
     rack: str
     spine: str
+    isolation: dict[str, str]
 
 
 class NodeFull(msgspec.Struct):
@@ -155,6 +156,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         labels=node.labels,
         rack=node.rack,
         spine=node.spine,
+        isolation=node.isolation,
     )
 
 

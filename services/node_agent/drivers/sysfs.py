@@ -3,7 +3,9 @@
 A machine that does not say (one NUMA node, a virtual one) answers -1 and nothing: unknown, never node 0.
 """
 
+import os
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -62,6 +64,31 @@ def sockets(root: Path = SYS) -> tuple[int, ...]:
             return ()
         found.append(int(package))
     return tuple(found)
+
+
+class Numa(NamedTuple):
+    """A node of host memory and the processors beside it, as far as this process may use them."""
+
+    cpus: tuple[int, ...]
+    memory_bytes: int
+
+
+def numas(root: Path = SYS, usable: AbstractSet[int] = frozenset()) -> dict[int, Numa]:
+    """By number; nothing where there is only one, for everything is near to it. `usable`: processors; by default all of this process."""
+    found: dict[int, Numa] = {}
+    usable = usable or os.sched_getaffinity(0)
+    for path in (root / "devices/system/node").glob("node[0-9]*"):
+        total = next((line for line in _read(path / "meminfo").splitlines() if "MemTotal:" in line), "0 kB")
+        cpus = tuple(cpu for cpu in _numbers(_read(path / "cpulist")) if cpu in usable)
+        found[int(path.name.removeprefix("node"))] = Numa(cpus, int(total.split()[-2]) << 10)
+    return found if len(found) > 1 else {}
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Of a list as the kernel writes it: 0-3,8."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def _read(path: Path) -> str:

@@ -7,7 +7,7 @@
 #include <asm/unistd.h>
 
 enum { SETUP, WORKDIR, EXEC };
-enum { STATUS = 3, ENOENT = 2, EACCES = 13, ENOTDIR = 20, PR_SET_PDEATHSIG = 1, SIGKILL = 9, F_SETFD = 2, FD_CLOEXEC = 1, FAILED = 127 };
+enum { STATUS = 3, ENOENT = 2, EACCES = 13, ENOTDIR = 20, PR_SET_PDEATHSIG = 1, SIGKILL = 9, F_SETFD = 2, FD_CLOEXEC = 1, O_WRONLY = 1, FAILED = 127 };
 
 static long call(long number, const void *a, const void *b, const void *c) {
     long result;
@@ -30,6 +30,13 @@ static long number(const char *digits) {
     return found;
 }
 
+/* Where memory runs out the kernel is to end the job before its supervisor. */
+static void come_first(void) {
+    long file = CALL(open, "/proc/self/oom_score_adj", O_WRONLY, 0);
+    CALL(write, file, "1000", 4);
+    CALL(close, file, 0, 0);
+}
+
 __attribute__((noreturn, used)) static void begin(long *stack) {
     char **argv = (char **)(stack + 1), **environment = argv + stack[0] + 1, **path = argv + 3, **job = path;
     long error = ENOENT, result;
@@ -37,6 +44,7 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
     if (CALL(getppid, 0, 0, 0) != number(argv[1])) /* it died before the line above took effect */
         CALL(exit_group, FAILED, 0, 0);
     CALL(fcntl, STATUS, F_SETFD, FD_CLOEXEC);
+    come_first();
     if ((result = CALL(setsid, 0, 0, 0)) < 0)
         fail(SETUP, -result);
     if ((result = CALL(chdir, argv[2], 0, 0)) < 0)

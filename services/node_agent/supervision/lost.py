@@ -1,14 +1,15 @@
 """Ends what is left of a job whose supervisor was killed, and says so in the exit record.
 
-The main process died with the supervisor; its descendants may not have. They are found by the main process's start time, by its
-session and process group, and by MUSTER_JOB_DIR in their environment, which names this attempt on this agent and no other.
+The main process died with the supervisor; its descendants may not have. They are found by the attempt's control group, which they cannot
+leave; where there is none by the main process's start time, by its session and process group, and by MUSTER_JOB_DIR in their environment,
+which names this attempt on this agent and no other.
 """
 
 import os
 import signal
 import time
 
-from services.node_agent.supervision import output, processes, records
+from services.node_agent.supervision import cgroups, output, processes, records
 from services.node_agent.supervision.records import ExitRecord, Identity
 
 JOB_DIR_VARIABLE = "MUSTER_JOB_DIR"
@@ -80,6 +81,7 @@ def _nobody(job_id: str, attempt: int, rank: int) -> Identity:
         boot_id=processes.boot_id(),
         started_ns=time.time_ns(),
         control="",
+        cgroup="",
     )
 
 
@@ -94,9 +96,11 @@ def _sweep(job_dir: str, identity: Identity) -> list[int]:
         return []
     mark = os.fsencode(f"{JOB_DIR_VARIABLE}={job_dir}")
     left: list[int] = []
+    group = identity.get("cgroup", "")
     until = time.monotonic() + SWEEP_S
     while time.monotonic() < until:
-        left = [pid for pid in processes.all_pids() if _belongs(pid, mark, identity)]
+        cgroups.kill(group)
+        left = [pid for pid in processes.all_pids() if _belongs(pid, mark, identity)] + cgroups.members(group)
         if not left:
             break
         processes.send(left, signal.SIGKILL)

@@ -9,6 +9,8 @@ import os
 import re
 from typing import Any, TypedDict, cast
 
+from services.node_agent.supervision.cgroups import Limits
+
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 MAX_ARGUMENTS = 32_768
 FRAME_PREFIX_BYTES = 4
@@ -30,6 +32,7 @@ class Order(TypedDict):
     stdin: bool
     output_limit_bytes: int
     ignore_lease: bool
+    limits: Limits
 
 
 KINDS: dict[str, type] = {
@@ -45,6 +48,7 @@ KINDS: dict[str, type] = {
     "stdin": bool,
     "output_limit_bytes": int,
     "ignore_lease": bool,
+    "limits": dict,
 }
 
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
-from services.node_agent.supervision import processes, serving
+from services.node_agent.supervision import cgroups, processes, serving
 from services.node_agent.supervision.poll_loop import READ, PollLoop
 
 # Forked before there is an order, so that none waits for a fork.
@@ -27,13 +27,15 @@ class Supervisor(NamedTuple):
 
 
 class Pool:
-    """`leave` closes, in the forked process, what is the zygote's."""
+    """`leave` closes, in the forked process, what is the zygote's. `home`: see `cgroups.Home.dirs`."""
 
-    def __init__(self, loop: PollLoop, leave: Callable[[], None]) -> None:
+    def __init__(self, loop: PollLoop, leave: Callable[[], None], home: dict[str, str]) -> None:
         self._loop = loop
+        self._home = home
         self._leave = leave
         self._living: dict[int, Supervisor] = {}
         self._waiting: list[Supervisor] = []
+        self._ended: list[Supervisor] = []
 
     def pids(self) -> list[int]:
         return list(self._living)
@@ -68,7 +70,14 @@ class Pool:
         self._loop.unwatch(supervisor.orders.fileno())
         supervisor.orders.close()
         self._waiting = [waiting for waiting in self._waiting if waiting.pid != pid]
+        self._ended.append(supervisor)
         return True
+
+    def remove_groups(self) -> None:
+        """Of those that have ended. One that somebody is in stays, until the next agent looks (`cgroups.prepare`)."""
+        while self._ended:
+            ended = self._ended.pop()
+            cgroups.remove(self._home, cgroups.name_of(ended.pid, ended.start_ticks))
 
     def _heard(self, supervisor: Supervisor) -> None:
         """It waits again, or it has ended, and stays known until it is reaped. Above the bound it is let go."""
@@ -100,7 +109,7 @@ class Pool:
                 for descriptor in (ours.detach(), *(supervisor.orders.detach() for supervisor in self._living.values())):
                     if descriptor >= 0:
                         os.close(descriptor)
-                serving.serve(theirs.detach())
+                serving.serve(theirs.detach(), self._home)
         found = processes.process(pid)
         supervisor = Supervisor(pid, found.start_ticks if found else 0, ours)
         self._living[pid] = supervisor

@@ -30,7 +30,7 @@ MAX_MARKER_BYTES = 64 * 1024
 
 class Identity(TypedDict):
     """Who supervises, and whom. `pid` 0: the agent gave the start up, and nothing may run. `job_pid` 0: not forked yet, or nobody
-    had the time to say. `control` is what `control.py` listens on."""
+    had the time to say. `control` is what `control.py` listens on, `cgroup` the directory of its control group, if it has one."""
 
     job_id: str
     attempt: int
@@ -42,6 +42,7 @@ class Identity(TypedDict):
     boot_id: str
     started_ns: int
     control: str
+    cgroup: str
 
 
 class Leftover(TypedDict):

@@ -1,8 +1,9 @@
 """The life of a supervisor process: it waits for an order, supervises that attempt, and waits for the next one.
 
-One attempt at a time, so that whoever dies with it is one job. It serves again only when the last attempt was proved gone, its end
-was recorded and told, and nothing that a job can do to its parent (limits, niceness, processors, cgroup, descriptors) was done to it; at
-any doubt it exits, and so it does when the zygote is gone. Tests: tests/integration/test_supervision_reuse.py.
+One attempt at a time, so that whoever dies with it is one job. It serves again only when the last attempt was proved gone, its end was
+recorded and told, its control group is as good as new, and nothing that a job can do to its parent (limits, niceness, processors, cgroup,
+descriptors) was done to it; at any doubt it exits, and so it does when the zygote is gone. Tests:
+tests/integration/test_supervision_reuse.py.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import json
 import os
 from typing import NoReturn
 
-from services.node_agent.supervision import processes, records, supervisor
+from services.node_agent.supervision import cgroups, processes, records, supervisor
 from services.node_agent.supervision.order import FRAME_PREFIX_BYTES
 
 # A supervisor is begun afresh after so many: whatever it gathers is bounded.
@@ -25,11 +26,12 @@ STATE_BYTES = 4096
 STATE_FILES = ("limits", "cgroup", "oom_score_adj")
 
 
-def serve(orders: int) -> NoReturn:
-    """The whole life of the forked process. `orders` is the socket to the zygote. A bug is written down, and ends the job too."""
+def serve(orders: int, home: dict[str, str]) -> NoReturn:
+    """The whole life of the forked process. `orders` is the socket to the zygote, `home` where its control group is to be. A bug is
+    written down, and ends the job too."""
     status = CRASHED
     try:
-        _serve(orders)
+        _serve(orders, home)
         status = 0
     except BaseException:
         import traceback  # only here: what the zygote imports, every fork pays for
@@ -44,19 +46,22 @@ def serve(orders: int) -> NoReturn:
         os._exit(status)
 
 
-def _serve(orders: int) -> None:
+def _serve(orders: int, home: dict[str, str]) -> None:
     supervisor.enter()
+    me = processes.process(os.getpid())
+    assert me is not None
+    group = cgroups.Group.enter(home, cgroups.name_of(me.pid, me.start_ticks))
     before = _state()
     for served in range(ATTEMPTS_MAX):
         if served:
             _say_waiting(orders)
         frame = _receive(orders)
-        if not frame or not supervisor.supervise(json.loads(frame)):
+        if not frame or not supervisor.supervise(json.loads(frame), group):
             return
         os.chdir(IDLE_DIRECTORY)
         del frame  # it holds the job's environment
         gc.collect(0)  # what the attempt left, its lease's mapping among it
-        if _state() != before:
+        if _state() != before or not group.is_fresh():
             return
 
 

@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 from services.node_agent.supervision import child, lease, processes, records
+from services.node_agent.supervision.cgroups import Group
 from services.node_agent.supervision.control import Control
 from services.node_agent.supervision.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
 from services.node_agent.supervision.execs import Execs
@@ -26,15 +27,16 @@ from services.node_agent.supervision.records import ExitRecord, Identity
 from services.node_agent.supervision.requests import Requests
 from services.node_agent.supervision.stdin_feed import StdinFeed
 
+OUT_OF_MEMORY = "out_of_memory"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
 TELL_WAIT_S = 0.5
 
 
-def supervise(order: Order) -> bool:
+def supervise(order: Order, group: Group) -> bool:
     """One attempt, from its claim to its record. True when nothing of it is left and its end was told, so that another may follow."""
     os.chdir(order["job_dir"])
-    return _run(order)
+    return _run(order, group)
 
 
 def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> bool:
@@ -65,22 +67,23 @@ def enter() -> None:
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _run(order: Order) -> bool:
+def _run(order: Order, group: Group) -> bool:
     """The attempt is claimed before anything is forked, so what is forked may execute."""
     deadline = _map_lease(order)
     if lease_is_over(deadline, processes.boottime_ns()):
-        _refuse(order, LEASE_EXPIRED, None, "the node's lease had expired before the start: nothing was executed")
+        _refuse(order, group, LEASE_EXPIRED, None, "the node's lease had expired before the start: nothing was executed")
         return False
     claimed = False
     try:
-        supervision = Supervision(order, deadline)
+        group.limit(order["limits"])
+        supervision = Supervision(order, deadline, group)
         claimed = records.claim(".", supervision.identity)
         if not claimed:
             return False
         job = child.start_child(order)
     except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
-        _refuse(order, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
+        _refuse(order, group, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail, claimed)
         return False
     return supervision.run(job)
 
@@ -95,9 +98,9 @@ def _map_lease(order: Order) -> "memoryview[int] | None":
         return memoryview(bytes(lease.DEADLINE_BYTES)).cast("Q")
 
 
-def _refuse(order: Order, reason: str, exit_code: int | None, detail: str, claimed: bool = False) -> None:
+def _refuse(order: Order, group: Group, reason: str, exit_code: int | None, detail: str, claimed: bool = False) -> None:
     """Ends an attempt that never began, unless it belongs to someone else."""
-    identity = _identity(order, "")
+    identity = _identity(order, "", group)
     with contextlib.suppress(OSError):
         if not claimed and not records.claim(".", identity):
             return
@@ -107,7 +110,7 @@ def _refuse(order: Order, reason: str, exit_code: int | None, detail: str, claim
     tell(order["agent_socket"], {"event": "exited", "job_id": order["job_id"], "attempt": order["attempt"]})
 
 
-def _identity(order: Order, control: str) -> Identity:
+def _identity(order: Order, control: str, group: Group) -> Identity:
     me = processes.process(os.getpid())
     assert me is not None
     return Identity(
@@ -121,24 +124,26 @@ def _identity(order: Order, control: str) -> Identity:
         boot_id=processes.boot_id(),
         started_ns=time.time_ns(),
         control=control,
+        cgroup=group.path,
     )
 
 
 class Supervision:
     """Made with all that is needed before the fork; `run` takes what was forked. `executed` once exec has succeeded."""
 
-    def __init__(self, order: Order, deadline: "memoryview[int] | None") -> None:
+    def __init__(self, order: Order, deadline: "memoryview[int] | None", group: Group) -> None:
         self._agent_socket = order["agent_socket"]
         self._loop = PollLoop()
         self._wakeups = self._listen_to_signals()
         self._order = order
+        self._group, self._killed_before = group, group.memory_kills()
         self._deadline = deadline
         self._main_status: int | None = None
         self._failure: tuple[int, str] | None = None
         self._childless = False
         self._executed = False
         self._control = Control(self._loop, lambda request, connection: self._requests.answer(request, connection))
-        self.identity = _identity(order, self._control.name)
+        self.identity = _identity(order, self._control.name, group)
 
     def run(self, job: child.Child) -> bool:
         """See `supervise`."""
@@ -290,6 +295,16 @@ class Supervision:
             record["exit_code"] = os.WEXITSTATUS(status)
             how = f"the main process exited with {record['exit_code']}"
         record["reason"] = self._ending.reason or record["reason"]
+        if kills := self._group.memory_kills() - self._killed_before:
+            how = self._out_of_memory(record, kills) + how
         why = {"stopped": " after a stop was requested", LEASE_EXPIRED: " because the node's lease ran out"}.get(record["reason"], "")
         rest = f"; {len(record['leftovers'])} processes could not be ended" if record["leftovers"] else ""
         record["detail"] = how + why + rest
+
+    def _out_of_memory(self, record: ExitRecord, kills: int) -> str:
+        """The reason, unless the job was told to end, or did what it was to do all the same."""
+        if record["reason"] == "signalled" or (record["reason"] == "exited" and record["exit_code"]):
+            record["reason"] = OUT_OF_MEMORY
+        limit = self._order["limits"].get("memory_bytes", 0)
+        where = f"at the job's limit of {limit >> 20} MiB" if limit else "because the machine had no more"
+        return f"out of host memory: the kernel ended {kills} of its processes {where}; "

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from libs.common.errors import Refused
 from services.node_agent.supervision import control_client, lost, order, processes, records
+from services.node_agent.supervision.cgroups import Limits
 from services.node_agent.supervision.records import ExitRecord
 from services.node_agent.supervision.zygote_link import ZygoteLink, ZygoteLost
 
@@ -34,6 +35,7 @@ DATAGRAM_BYTES = 4096
 ARGV0_CHARS = 200
 STDIN_CHUNK_BYTES = 256 * 1024
 DEFAULT_OUTPUT_BYTES = 64 * 1024 * 1024
+NO_GROUPS: Mapping[str, str] = {}
 
 Key = tuple[str, int]
 OnEvent = Callable[[Key, str, Mapping[str, Any]], None]
@@ -58,6 +60,7 @@ class LaunchRequest:
     stdin: bool = False
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES
     ignore_lease: bool = False
+    limits: Limits = field(default_factory=Limits)
     note: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -83,9 +86,10 @@ class _Job:
 
 class Supervisors:
     """`on_event(key, "started", identity)` and `on_event(key, "exited", exit_record)` come once per key and agent process, in that
-    order, from the running loop; those of jobs found on disk come right after `start` has returned."""
+    order, from the running loop; those of jobs found on disk come right after `start` has returned. `home`: see `cgroups.Home.dirs`."""
 
-    def __init__(self, state_dir: str | os.PathLike[str], on_event: OnEvent) -> None:
+    def __init__(self, state_dir: str | os.PathLike[str], on_event: OnEvent, home: Mapping[str, str] = NO_GROUPS) -> None:
+        self._home = dict(home)
         self.state_dir = os.path.abspath(state_dir)
         self._on_event = on_event
         self._jobs: dict[Key, _Job] = {}
@@ -99,7 +103,7 @@ class Supervisors:
         self._lock = _lock(self.state_dir)
         self._events = _bind(self.state_dir)
         self._loop.add_reader(self._events.fileno(), self._receive)
-        self._zygote = ZygoteLink(f"{self.state_dir}/zygote.err")
+        self._zygote = ZygoteLink(f"{self.state_dir}/zygote.err", self._home)
         await self._zygote.start()
         self._jobs = {job.key: job for job in self._on_disk()}
         self._known = await asyncio.gather(*map(self._adopt, self._jobs.values()))

@@ -1,4 +1,5 @@
-"""The warm process that forks supervisors. The agent runs it as `python -I -S zygote.py` with a stream socket as descriptor 0.
+"""The warm process that forks supervisors. The agent runs it as `python -I -S zygote.py CGROUPS` with a stream socket as descriptor 0;
+CGROUPS says where its supervisors' control groups are to be (`cgroups.Home.dirs`, as JSON).
 
 Each frame on the socket is one order (`order.py`); each gets one reply, in order. Supervisors are forked ahead and serve again
 (`pool.py`), so that hardly an order waits for a fork. It never dies of a bad order, and exits when the
@@ -8,6 +9,7 @@ as the next subreaper. Tests: tests/integration/test_supervision_zygote.py.
 
 import contextlib
 import gc
+import json
 import os
 import signal
 import socket
@@ -35,7 +37,7 @@ def main() -> None:
     _reset_signals()
     os.chdir("/")
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
-    zygote = Zygote(socket.socket(fileno=os.dup(0)))
+    zygote = Zygote(socket.socket(fileno=os.dup(0)), json.loads(sys.argv[1]))
     processes.boot_id()
     gc.collect()
     gc.freeze()
@@ -44,7 +46,7 @@ def main() -> None:
 
 
 class Zygote:
-    def __init__(self, agent: socket.socket) -> None:
+    def __init__(self, agent: socket.socket, home: dict[str, str]) -> None:
         from services.node_agent.supervision import order, poll_loop, pool, processes
 
         self._orders, self._processes = order, processes
@@ -54,7 +56,7 @@ class Zygote:
         self._wakeups, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._loop = poll_loop.PollLoop()
-        self._pool = pool.Pool(self._loop, self._leave)
+        self._pool = pool.Pool(self._loop, self._leave, home)
         self._quiet_ns = pool.QUIET_NS
         self._loop.watch(self._wakeups, poll_loop.READ, self._reap)
         self._loop.watch(agent.fileno(), poll_loop.READ, self._receive)
@@ -129,6 +131,7 @@ class Zygote:
             os._exit(0)
         if self._wait():
             self._kill_orphans()
+            self._pool.remove_groups()
 
     def _wait(self) -> int:
         """How many supervisors have ended."""

@@ -32,10 +32,11 @@ class ZygoteLost(Exception):
 
 
 class ZygoteLink:
-    """`log_path` takes what the zygote and crashing supervisors print."""
+    """`log_path` takes what the zygote and crashing supervisors print; `home`: see `cgroups.Home.dirs`."""
 
-    def __init__(self, log_path: str) -> None:
+    def __init__(self, log_path: str, home: dict[str, str]) -> None:
         self._log_path = log_path
+        self._home = home
         self._replies: collections.deque[asyncio.Future[dict[str, Any]]] = collections.deque()
         self._writer: asyncio.StreamWriter | None = None
         self._ready = asyncio.Event()
@@ -97,7 +98,7 @@ class ZygoteLink:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            self._process = _run_zygote(theirs.fileno(), self._log_path)
+            self._process = _run_zygote(theirs.fileno(), self._log_path, self._home)
         self.pid = self._process.pid
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
         self._ready.set()
@@ -121,8 +122,8 @@ class ZygoteLink:
             self._process.wait()
 
 
-def _run_zygote(descriptor: int, log_path: str) -> "subprocess.Popen[bytes]":
+def _run_zygote(descriptor: int, log_path: str, home: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Not waited for, and vfork(2) underneath: it costs the loop a millisecond."""
-    line = [sys.executable, *INTERPRETER_FLAGS, os.path.abspath(zygote.__file__)]
+    line = [sys.executable, *INTERPRETER_FLAGS, os.path.abspath(zygote.__file__), json.dumps(home)]
     with open(log_path, "ab") as log:
         return subprocess.Popen(line, stdin=descriptor, stdout=log, stderr=log, env=ZYGOTE_ENVIRONMENT, start_new_session=True)

@@ -1,0 +1,240 @@
+"""The control groups in which jobs are: one for each supervisor, and so for each attempt, because a supervisor serves one at a time.
+
+A supervisor enters its group before it waits for an order, and all that it forks is born there: whatever a job does with its sessions and
+parents, it stays in, and a start costs no more than writing down its limits. cgroup v1, v2 and both side by side. What
+cannot be had here is not an error: `Home.lost` says what and why. Standard library only. Tests: tests/integration/test_cgroups.py.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, TypedDict
+
+MOUNTS: Final = "/proc/self/mountinfo"
+# v2 is one hierarchy: it is wanted for itself too, because it kills a group at once (and filters its devices).
+UNIFIED: Final = "unified"
+MEMORY, CPU, CPUS, PROCESSES = "memory", "cpu", "cpuset", "pids"
+CONTROLLERS: Final = (MEMORY, CPU, CPUS, PROCESSES)
+PERIOD_US: Final = 100_000
+QUOTA_MIN_US: Final = 1_000
+ENTER_TRIES: Final = 3
+READ_BYTES: Final = 1 << 20
+# A group with more than this charged to it (files in memory, segments that a job left) is not given to another job.
+LEFT_MAX_BYTES: Final = 64 << 20
+
+
+class Limits(TypedDict, total=False):
+    """Of one attempt; what is 0, empty or not there is not bound. `cpus` and `memory_nodes` are lists as the kernel writes them."""
+
+    cpus_milli: int
+    memory_bytes: int
+    cpus: str
+    memory_nodes: str
+
+
+class Home(NamedTuple):
+    """The directory for this agent's groups in each hierarchy, by controller; why a controller is not there."""
+
+    dirs: dict[str, str]
+    lost: dict[str, str]
+
+
+def prepare(parent: str, name: str, mounts: str = MOUNTS) -> Home:
+    """Makes PARENT/NAME in every hierarchy, and removes what is empty there: whose supervisors have ended."""
+    home = Home({}, {})
+    found = _hierarchies(mounts)
+    for controller in CONTROLLERS:
+        try:
+            if not parent or controller not in found:
+                raise OSError(0, "no control group of this kind is mounted" if parent else "MUSTER_CGROUP is empty", controller)
+            home.dirs[controller] = _made(found[controller], f"{parent}/{name}", controller)
+        except OSError as error:
+            home.lost[controller] = f"{error.filename}: {error.strerror}"
+    if parent and UNIFIED in found:
+        with contextlib.suppress(OSError):
+            home.dirs[UNIFIED] = _made(found[UNIFIED], f"{parent}/{name}", "")
+    for path in sorted(set(home.dirs.values())):
+        for each in os.listdir(path):
+            remove({"": path}, each)
+    return home
+
+
+class Group:
+    """The group of this process, once it has entered. One of no hierarchy limits nothing."""
+
+    def __init__(self, dirs: Mapping[str, str]) -> None:
+        self.dirs = dict(dirs)
+        self._broken: OSError | None = None
+
+    @classmethod
+    def enter(cls, home: Mapping[str, str], name: str) -> "Group":
+        group = cls({controller: f"{path}/{name}" for controller, path in home.items()})
+        try:
+            for path in sorted(set(group.dirs.values())):
+                _enter(path)
+        except OSError as error:
+            group._broken = error
+        return group
+
+    @property
+    def path(self) -> str:
+        """Where its processes are told, and killed: by v2 where that is."""
+        return self.dirs.get(UNIFIED) or next(iter(self.dirs.values()), "")
+
+    def limit(self, wanted: Limits) -> None:
+        """Raises OSError when the kernel refuses what was asked for, or to let this process in: then no job may start here."""
+        if self._broken is not None:
+            raise self._broken
+        for controller, path in self.dirs.items():
+            for name, text in _files(controller, path, wanted):
+                _write(f"{path}/{name}", text)
+
+    def memory_kills(self) -> int:
+        """How many of its processes the kernel has ended for want of memory, ever."""
+        path = self.dirs.get(MEMORY, "")
+        words = _read(f"{path}/memory.events" if _is_v2(path) else f"{path}/memory.oom_control").split() if path else []
+        return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+
+    def is_fresh(self) -> bool:
+        """Whether another attempt may be in it: nobody is but its supervisor, and little is charged to it."""
+        path = self.dirs.get(MEMORY, "")
+        used = _read(f"{path}/memory.current" if _is_v2(path) else f"{path}/memory.usage_in_bytes") if path else ""
+        return members(self.path) in ([], [os.getpid()]) and int(used or 0) <= LEFT_MAX_BYTES
+
+
+def members(path: str) -> list[int]:
+    """The processes of a group; none of one that is gone, or of none."""
+    return [int(pid) for pid in _read(f"{path}/cgroup.procs").split()] if path else []
+
+
+def kill(path: str) -> None:
+    """Everything in a group, SIGKILL: at once where the kernel can, else each that is there now."""
+    try:
+        _write(f"{path}/cgroup.kill", "1")
+    except OSError:
+        for pid in members(path):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def remove(home: Mapping[str, str], name: str) -> None:
+    """One group, in every hierarchy; one that is not empty stays, and is looked at again by `prepare`."""
+    for path in set(home.values()):
+        with contextlib.suppress(OSError):
+            os.rmdir(f"{path}/{name}")
+
+
+def name_of(pid: int, start_ticks: int) -> str:
+    """Of a supervisor's group: no other process ever has it."""
+    return f"{pid}.{start_ticks}"
+
+
+def _hierarchies(mounts: str) -> dict[str, str]:
+    """Where each controller is mounted: v1 before v2, which is what the kernel does with one that both know."""
+    found: dict[str, str] = {}
+    for line in _read(mounts).splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        path = before.split()[4]
+        if kind == "cgroup":
+            found.update(dict.fromkeys(set(options.split(",")) & set(CONTROLLERS), path))
+        elif kind == "cgroup2":
+            found[UNIFIED] = path
+    here = _read(f"{found[UNIFIED]}/cgroup.controllers").split() if UNIFIED in found else []
+    return {**{name: found[UNIFIED] for name in CONTROLLERS if name in here}, **found}
+
+
+def _made(path: str, below: str, controller: str) -> str:
+    """The directory below a hierarchy's root. On the way a v2 controller is passed on, and a v1 cpuset filled in."""
+    _pass_on(path, controller)
+    for name in filter(None, below.split("/")):
+        parent, path = path, f"{path}/{name}"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o755)
+        if controller == CPUS and not _is_v2(path):
+            _fill_cpuset(parent, path)
+        _pass_on(path, controller)
+    return path
+
+
+def _pass_on(path: str, controller: str) -> None:
+    if controller and _is_v2(path) and controller not in _read(f"{path}/cgroup.subtree_control").split():
+        _write(f"{path}/cgroup.subtree_control", f"+{controller}")
+
+
+def _fill_cpuset(parent: str, path: str) -> None:
+    """A v1 cpuset takes nobody in before it has processors and memory."""
+    for name in ("cpuset.cpus", "cpuset.mems"):
+        if not _read(f"{path}/{name}").strip():
+            _write(f"{path}/{name}", _read(f"{parent}/{name}").strip())
+
+
+def _enter(path: str) -> None:
+    """Whoever removes what is empty may come between."""
+    for tried in range(ENTER_TRIES):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o755)
+        try:
+            if os.path.exists(f"{path}/cpuset.mems") and not _is_v2(path):
+                _fill_cpuset(os.path.dirname(path), path)
+            _write(f"{path}/cgroup.procs", "0")
+            return
+        except FileNotFoundError:
+            if tried == ENTER_TRIES - 1:
+                raise
+
+
+def _files(controller: str, path: str, wanted: Limits) -> Iterator[tuple[str, str]]:
+    """What is written where."""
+    v2, memory, cpus_milli = _is_v2(path), wanted.get("memory_bytes", 0), wanted.get("cpus_milli", 0)
+    none = "max" if v2 else "-1"
+    if controller == MEMORY:
+        yield "memory.max" if v2 else "memory.limit_in_bytes", str(memory) if memory else none
+        if os.path.exists(f"{path}/memory.swap.max"):
+            yield "memory.swap.max", "0" if memory else none
+    elif controller == CPU:
+        quota = str(max(QUOTA_MIN_US, cpus_milli * PERIOD_US // 1_000)) if cpus_milli else none
+        yield ("cpu.max", f"{quota} {PERIOD_US}") if v2 else ("cpu.cfs_quota_us", quota)
+    elif controller == CPUS:
+        for name, text in (("cpuset.cpus", wanted.get("cpus", "")), ("cpuset.mems", wanted.get("memory_nodes", ""))):
+            yield name, text or ("\n" if v2 else _read(f"{os.path.dirname(path)}/{name}").strip())
+    elif controller == PROCESSES:
+        yield "pids.max", str(_processes_max())
+
+
+def _processes_max() -> int:
+    """Half of what the machine can hold: whatever a job forks, others can too."""
+    return min(int(_read(f"/proc/sys/kernel/{name}") or 1 << 15) for name in ("pid_max", "threads-max")) // 2
+
+
+def _is_v2(path: str) -> bool:
+    return os.path.exists(f"{path}/cgroup.controllers")
+
+
+def _read(path: str) -> str:
+    """Nothing where there is no such file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        parts = []
+        while part := os.read(descriptor, READ_BYTES):
+            parts.append(part)
+        return b"".join(parts).decode()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: str, text: str) -> None:
+    """Raises OSError, which names the file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    except OSError as error:
+        raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, of {text!r}", path) from None
+    finally:
+        os.close(descriptor)

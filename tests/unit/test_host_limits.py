@@ -1,0 +1,48 @@
+"""What of the host a job is bound to: what it asked for, near its devices where that is known and enough."""
+
+from pathlib import Path
+
+from libs.common.messages import StartOrder
+from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec
+from services.node_agent.drivers.sysfs import Numa, numas
+from services.node_agent.limits import limits_of
+from services.node_agent.supervision.cgroups import Limits
+from tests.drivers import trees
+
+GIB = 1 << 30
+HERE = {0: Numa((0, 1), 8 * GIB), 1: Numa((2, 3), 8 * GIB)}
+GPUS = [Gpu(GpuId(f"GPU-{index}"), index, "nvidia", "M", GIB, numa=index - 1) for index in range(3)]
+
+
+def order(*gpus: int, cpus_milli: int = 0, memory_bytes: int = 0) -> StartOrder:
+    spec = JobSpec(command=("true",), cpus_milli=cpus_milli, memory_bytes=memory_bytes)
+    return StartOrder(JobId("j"), 1, 1, 1, 0, tuple(GpuHold(GPUS[gpu].uuid) for gpu in gpus), spec, "t", "u", (), 0)
+
+
+def test_a_job_is_bound_to_what_it_asked_for() -> None:
+    assert limits_of(order(cpus_milli=1_500, memory_bytes=GIB), GPUS, {}) == Limits(
+        cpus_milli=1_500, memory_bytes=GIB, cpus="", memory_nodes=""
+    )
+
+
+def test_its_processors_lie_beside_its_devices_and_its_memory_only_where_it_said_how_much() -> None:
+    assert limits_of(order(2), GPUS, HERE) == Limits(cpus_milli=0, memory_bytes=0, cpus="2,3", memory_nodes="")
+    assert limits_of(order(2, memory_bytes=GIB), GPUS, HERE)["memory_nodes"] == "1"
+    assert limits_of(order(1, 2, memory_bytes=16 * GIB), GPUS, HERE) == Limits(
+        cpus_milli=0, memory_bytes=16 * GIB, cpus="0,1,2,3", memory_nodes="0,1"
+    )
+
+
+def test_what_is_not_enough_or_not_known_binds_nothing() -> None:
+    assert limits_of(order(2, cpus_milli=3_000), GPUS, HERE)["cpus"] == ""
+    assert limits_of(order(2, memory_bytes=9 * GIB), GPUS, HERE)["memory_nodes"] == ""
+    for unknown in (order(0), order(0, 1), order()):  # GPU-0 lies nowhere: -1 is not node 0
+        assert limits_of(unknown, GPUS, HERE)["cpus"] == ""
+    assert limits_of(order(1), GPUS, {})["cpus"] == ""
+
+
+def test_a_machine_says_which_processors_and_memory_lie_together(tmp_path: Path) -> None:
+    trees.dgx_h100(tmp_path)
+    found = numas(tmp_path, set(range(0, 112, 8)))
+    assert found[1] == Numa((56, 64, 72, 80, 88, 96, 104), trees.MEMORY_KIB << 10)
+    assert numas(tmp_path / "nothing") == {}
