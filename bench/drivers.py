@@ -1,4 +1,4 @@
-"""What this node's own devices cost to be looked at: found, sampled, and an agent that does nothing else.
+"""What this node's own devices cost to be looked at: found, sampled, an agent that does nothing else, and a scrape of its metrics.
 
 Eight cards of a library that is built from C here (tests/drivers/nvml.c), whose calls cost next to nothing: what is measured is the binding
 and this project's own code, not a driver. Prints one JSON line per figure. QUICK=1 runs fewer.
@@ -10,10 +10,13 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 from bench.cluster import QUICK, children_of, cpu_of, running, say
+from libs.embedded import servers
 from libs.embedded.shape import LOCAL_NODE
 from services.node_agent.drivers.local import LocalDriver
+from services.node_agent.scraping import FRESH_S
 from services.node_agent.supervision import processes
 from tests.drivers.fakes import HERE, NVML, Fakes, build
 
@@ -22,6 +25,9 @@ DISCOVERIES = 5 if QUICK else 15
 SAMPLES = 200 if QUICK else 1_000
 IDLE_S = 10.0 if QUICK else 30.0
 RATES_MS = (1_000, 100)
+SCRAPES = 25 if QUICK else 100
+# The simulated node's; the next one is that of the node with devices.
+METRICS_PORT = servers.free_port_run(2)
 
 
 async def discovery_s() -> float:
@@ -70,6 +76,21 @@ def idle(environment: dict[str, str], every_ms: int) -> None:
         say("idle_cpu_pct", 100 * used_s / (time.monotonic() - began), "% of a core", 1, **setting)
         memory = [use.memory_bytes for pid in family if (use := processes.use(pid)) is not None]
         say("idle_memory_mib", sum(memory) / (1 << 20), "MiB", 1, **setting)
+        scrapes(agent, setting)
+
+
+def scrapes(agent: int, setting: dict[str, int]) -> None:
+    """One after the other, as far apart as an answer is used again: each is made anew."""
+    took, size, before_s = [], 0, cpu_of(agent, children=False)
+    for _ in range(SCRAPES):
+        time.sleep(2 * FRESH_S)
+        began = time.perf_counter()
+        with urlopen(f"http://127.0.0.1:{METRICS_PORT + 1}/metrics", timeout=IDLE_S) as answer:
+            size = len(answer.read())
+        took.append((time.perf_counter() - began) * 1_000)
+    idle_s = SCRAPES * 2 * FRESH_S
+    say("scrape_p50_ms", statistics.median(took), "ms", SCRAPES, bytes=size, **setting)
+    say("scraped_cpu_pct", 100 * (cpu_of(agent, children=False) - before_s) / idle_s, "% of a core", SCRAPES, per_s=1 / (2 * FRESH_S))
 
 
 def main() -> None:
@@ -77,6 +98,7 @@ def main() -> None:
         library = build(Path(folder), NVML, HERE / "nvml.c")
         Fakes(Path(folder)).tell("nvidia", f"count * {GPUS}", "links * 18", "switch * 1")
         environment = {"LD_LIBRARY_PATH": str(library.parent), "FAKE_DRIVERS": folder}
+        os.environ["MUSTER_METRICS_PORT"] = str(METRICS_PORT)
         os.environ.update(environment)
         took = [asyncio.run(discovery_s()) for _ in range(DISCOVERIES)]
         say("discovery_s", statistics.median(took), "s", DISCOVERIES, gpus=GPUS, longest=round(max(took), 3))

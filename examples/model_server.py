@@ -180,6 +180,35 @@ def embedding(text: str, dimensions: int) -> list[float]:
     return [number / length for number in numbers]
 
 
+# What it says of its devices.
+
+
+class Devices:
+    """A model's devices compute while it answers. Where they are simulated, their node is told for how long, by the file that
+    docs/howto/simulated-devices.md describes; elsewhere nobody reads it.
+    """
+
+    def __init__(self) -> None:
+        folder = os.environ.get("MUSTER_JOB_DIR")
+        self.told = os.open(f"{folder}/device-seconds", os.O_WRONLY | os.O_CREAT, 0o600) if folder else None
+        self.answering, self.used_s, self.since_s = 0, 0.0, 0.0
+
+    def __enter__(self) -> None:
+        self._count(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._count(-1)
+
+    def _count(self, change: int) -> None:
+        now_s = time.monotonic()
+        self.used_s += now_s - self.since_s if self.answering else 0.0
+        self.since_s, self.answering = now_s, self.answering + change
+        if self.told is not None:
+            os.pwrite(self.told, f"{self.used_s:.6f}".encode(), 0)
+
+
+DEVICES = web.AppKey("devices", Devices)
+
 # The server.
 
 
@@ -190,11 +219,12 @@ async def generate(request: web.Request, chat: bool) -> web.StreamResponse:
         raise Wrong("this stand-in was told to fail", status=500, kind="server_error")
     body = await body_of(request)
     answer = Answer(body, served(options, body), chat)
-    await asyncio.sleep(options.first_token_ms / 1_000)
-    if body.get("stream"):
-        return await stream(request, answer, options.token_ms / 1_000)
-    await asyncio.sleep(len(answer.tokens) * options.token_ms / 1_000)
-    return web.json_response(answer.whole())
+    with request.app[DEVICES]:
+        await asyncio.sleep(options.first_token_ms / 1_000)
+        if body.get("stream"):
+            return await stream(request, answer, options.token_ms / 1_000)
+        await asyncio.sleep(len(answer.tokens) * options.token_ms / 1_000)
+        return web.json_response(answer.whole())
 
 
 async def stream(request: web.Request, answer: Answer, token_s: float) -> web.StreamResponse:
@@ -299,6 +329,7 @@ async def die_later(app: web.Application) -> None:
 def application(options: argparse.Namespace) -> web.Application:
     app = web.Application(middlewares=[in_openai_s_shape], client_max_size=BODY_BYTES_MAX)
     app[OPTIONS], app[STATE] = options, {"requests": 0, "began": int(time.time()), "began_s": time.monotonic()}
+    app[DEVICES] = Devices()
     app.router.add_post("/v1/chat/completions", chat_completions)
     app.router.add_post("/v1/completions", completions)
     app.router.add_post("/v1/embeddings", embeddings)

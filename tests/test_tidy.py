@@ -69,6 +69,7 @@ PURE: Final = (
     "services/audit/trim.py",
     "services/node_agent/actions.py",
     "services/node_agent/drivers/readings.py",
+    "services/node_agent/exposition.py",
     "services/node_agent/drivers/topology.py",
     "services/node_agent/environment.py",
     "services/node_agent/gossip.py",

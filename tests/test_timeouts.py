@@ -57,6 +57,7 @@ STAY: Final[dict[str, str]] = {
         vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
+    "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",
     "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",
     "how long a plug-in may take: it is refused on every machine alike": "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",

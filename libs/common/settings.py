@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     release_ms: int = 30_000
     driver_answer_ms: int = 8_000
     sample_ms: int = 100
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 9460
     probe_ms: int = 2_000
     execs_per_job: int = 8
     cgroup: str = "muster"
@@ -213,6 +215,8 @@ HELP = {
     "release_ms": "node: how long a device may take to be proved clean after its job; then it is quarantined",
     "driver_answer_ms": "node: how long the GPU drivers may take to answer; then the device counts as not clean",
     "sample_ms": "node: how often its real devices are asked how they are; 10 is possible",
+    "metrics_host": "node: address on which its devices' metrics are served to Prometheus, to whoever reaches it",
+    "metrics_port": "node: port of that; muster up gives its nodes this one and those after it; 0: they are not served",
     "probe_ms": "node: how long a replica may take to answer on its health path",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",
@@ -239,7 +243,7 @@ HELP = {
 FILES: Final[dict[str, tuple[str, ...]]] = {
     "cluster": (),
     "security": ("nkey_seed_file", "api_keys_file", "trimmer_seed_file"),
-    "monitoring": ("log_level", "ready_silence_ms", "ready_lag_commits"),
+    "monitoring": ("log_level", "metrics_host", "metrics_port", "ready_silence_ms", "ready_lag_commits"),
     "performance": (
         *("trim_keep_commits", "trim_keep_hours", "trim_full_percent", "trim_every_s"),
         *("model_connect_ms", "model_answer_ms", "model_idle_ms", "model_body_ms", "model_keepalive_ms", "model_attempts"),

@@ -102,13 +102,18 @@ def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
 
 def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
     base = msgspec.structs.replace(_base(state, shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model)
-    told = {
-        node_id: msgspec.structs.replace(base, node_id=node_id, node_rack=f"rack-{index // RACK_NODES + 1}", node_spine="spine-1")
-        for index, node_id in enumerate(shape.fleet.nodes)
-    }
-    if shape.local:
-        told[LOCAL_NODE] = msgspec.structs.replace(base, node_id=LOCAL_NODE, gpu_driver="local")
-    return [_service(state, each, permissions.node_name(each), "services.node_agent", told[each], environ) for each in told]
+    return [
+        _service(state, each, permissions.node_name(each), "services.node_agent", _node(base, index, each), environ)
+        for index, each in enumerate(shape.fleet.nodes)
+    ]
+
+
+def _node(base: Settings, index: int, node_id: str) -> Settings:
+    """All on one machine: each serves its metrics on a port of its own."""
+    told = msgspec.structs.replace(base, node_id=node_id, metrics_port=base.metrics_port and base.metrics_port + index)
+    if node_id == LOCAL_NODE:
+        return msgspec.structs.replace(told, gpu_driver="local")
+    return msgspec.structs.replace(told, node_rack=f"rack-{index // RACK_NODES + 1}", node_spine="spine-1")
 
 
 def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:

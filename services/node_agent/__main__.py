@@ -16,13 +16,14 @@ from libs.common.clock import SystemClock
 from libs.common.errors import Refused, Unavailable
 from libs.common.kv_nats import KvOutputs
 from libs.common.log_jetstream import JetStreamLog, connect_as
-from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
+from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, GpuId, NodeId
 from libs.common.settings import Settings
 from libs.common.uploads import Bounds
+from services.node_agent import exposition
 from services.node_agent.channels import Channels
 from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
-from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
+from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver, Work
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import LEASE, JobDirectories
@@ -33,8 +34,9 @@ from services.node_agent.peers_udp import open_channel
 from services.node_agent.probe import probe
 from services.node_agent.retention import Keep
 from services.node_agent.sampling import Sampling
+from services.node_agent.scraping import scraped
 from services.node_agent.service import Agent
-from services.node_agent.state import running
+from services.node_agent.state import State, at_work
 from services.node_agent.supervision.cgroups import CONTROLLERS, Home, prepare
 from services.node_agent.supervision.execs import EXECS_MAX
 from services.node_agent.supervision.lease import Lease
@@ -116,12 +118,23 @@ async def _serve(
     sampling = None if driver.simulated else Sampling(driver, settings.sample_ms)
     agent = Agent(machine, JetStreamLog(client), bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels, sampling)
     if isinstance(driver, SimulatedDriver):
-        driver.running = lambda: running(agent.state)
+        driver.running = lambda: _works(agent.state, jobs)
+
+    async def metrics() -> str:
+        samples = await driver.sample() if sampling is None else sampling.latest
+        return exposition.text(settings.node_id, agent.inventory, samples, exposition.job_shares(at_work(agent.state)))
+
     try:
-        await agent.run(stop)
+        async with scraped(settings.metrics_host, settings.metrics_port, metrics):
+            await agent.run(stop)
     finally:
         await driver.close()
         await client.close()
+
+
+def _works(state: State, jobs: JobDirectories) -> dict[GpuId, list[Work]]:
+    """What works on simulated devices."""
+    return {uuid: [Work(attempt.pid, jobs.device_s(attempt.ref)) for attempt in found] for uuid, found in at_work(state).items()}
 
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:

@@ -7,6 +7,7 @@ comes after this one. Directories of ended attempts are kept for their output (`
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import shutil
 import time
@@ -35,6 +36,9 @@ LEASE: Final = "lease"
 # A job touches it when its work is saved.
 CHECKPOINT: Final = "checkpoint"
 CHECKPOINT_VARIABLE: Final = "MUSTER_CHECKPOINT_FILE"
+# A job on simulated devices may write there how many seconds it has kept them busy (docs/howto/simulated-devices.md).
+DEVICE_SECONDS: Final = "device-seconds"
+DEVICE_SECONDS_BYTES: Final = 32
 # Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is overruled so long before it.
 OVERRULE_NS: Final = 250_000_000
 KEEP_ALL: Final = Keep()
@@ -122,6 +126,18 @@ class JobDirectories:
             return min(os.stat(f"{self._dir(ref)}/{CHECKPOINT}").st_ctime_ns, time.time_ns())
         except OSError:
             return 0
+
+    def device_s(self, ref: AttemptRef) -> float | None:
+        """What a job says of simulated devices; None when it says nothing, or no number. It may put anything there."""
+        try:
+            descriptor = os.open(f"{self._dir(ref)}/{DEVICE_SECONDS}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                found = float(os.read(descriptor, DEVICE_SECONDS_BYTES))
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError):
+            return None
+        return found if math.isfinite(found) else None
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         record = records.read_exit(self._dir(ref))

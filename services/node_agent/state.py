@@ -354,10 +354,10 @@ def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
     return [uuid for uuid in gpus if uuid not in running]
 
 
-def running(state: State) -> dict[GpuId, list[int]]:
-    """The first process of each job that runs on a device."""
-    found: dict[GpuId, list[int]] = {}
+def at_work(state: State) -> dict[GpuId, list[Attempt]]:
+    """By device the attempts whose process runs there."""
+    found: dict[GpuId, list[Attempt]] = {}
     for attempt in state.attempts.values():
         for uuid in attempt.gpus if attempt.pid and attempt.exit is None else ():
-            found.setdefault(uuid, []).append(attempt.pid)
+            found.setdefault(uuid, []).append(attempt)
     return found

@@ -9,7 +9,7 @@ import time
 from libs.common.model import GpuId
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Lacking
-from services.node_agent.drivers.simulated import SimulatedDriver
+from services.node_agent.drivers.simulated import SimulatedDriver, Work
 
 FIRST, SECOND = GpuId("GPU-n-0"), GpuId("GPU-n-1")
 SPIN = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytearray(64 << 20)\\nwhile True: pass'])"
@@ -18,7 +18,7 @@ SPIN = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'x = bytea
 async def test_a_device_is_as_busy_as_the_processes_of_its_jobs() -> None:
     driver = SimulatedDriver("n", 2)
     job = await asyncio.create_subprocess_exec(sys.executable, "-c", SPIN, start_new_session=True)
-    driver.running = lambda: {FIRST: [job.pid]}
+    driver.running = lambda: {FIRST: [Work(job.pid)]}
     try:
         async with asyncio.timeout(30):
             while True:
@@ -36,6 +36,29 @@ async def test_a_device_is_as_busy_as_the_processes_of_its_jobs() -> None:
     assert isinstance(samples[FIRST].processes, tuple) and len(samples[FIRST].processes) == 2
 
 
+async def test_a_device_is_as_busy_as_its_jobs_say_and_those_that_share_it_take_turns() -> None:
+    driver, said = SimulatedDriver("n", 2), {1: 0.0, 2: 0.0}
+    ours, other = os.getpid(), os.getppid()
+    driver.running = lambda: {FIRST: [Work(ours, said[1])], SECOND: [Work(ours, said[1]), Work(other, said[2])]}
+
+    async def sampled(one_s: float, two_s: float) -> list[r.Reading]:
+        said[1], said[2] = said[1] + one_s, said[2] + two_s
+        driver.seen_ns = time.monotonic_ns() - 10**9  # the last samples were a second ago
+        return [sample.busy_percent for sample in (await driver.sample()).values()]
+
+    await sampled(100, 100)
+    assert await sampled(0.25, 0.5) == [25, 75]
+    assert await sampled(0.75, 0.5) == [75, 100]
+    assert await sampled(0, 0) == [0, 0]
+    assert await sampled(-50, 0) == [0, 0]
+
+
+async def test_the_first_sample_has_no_time_to_have_been_busy_in() -> None:
+    driver = SimulatedDriver("n", 1)
+    driver.running = lambda: {FIRST: [Work(os.getpid(), 5.0)]}
+    assert (await driver.sample())[FIRST].busy_percent == 0
+
+
 async def test_what_no_process_tells_is_lacking_and_nothing_can_be_set() -> None:
     driver = SimulatedDriver("n", 1)
     sample = (await driver.sample())[FIRST]
@@ -47,7 +70,7 @@ async def test_what_no_process_tells_is_lacking_and_nothing_can_be_set() -> None
 
 async def test_processes_that_are_gone_count_for_nothing() -> None:
     driver = SimulatedDriver("n", 1)
-    driver.running = lambda: {FIRST: [2**22 + 1]}
+    driver.running = lambda: {FIRST: [Work(2**22 + 1), Work(2**22 + 2, 7.0)]}
     for _ in range(2):
         sample = (await driver.sample())[FIRST]
         assert (sample.busy_percent, sample.processes) == (0, ())

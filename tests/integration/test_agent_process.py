@@ -50,9 +50,11 @@ class Cluster:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
         return msgspec.msgpack.encode(Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0))
 
-    def agent(self, state: str = "a") -> subprocess.Popen[str]:
+    def agent(self, state: str = "a", metrics_port: int = 0) -> subprocess.Popen[str]:
         state_dir, group = str(self.tmp_path / state), self.group
-        settings = Settings(nats=self.url, state=state_dir, node_id="n", simulated_gpus=2, heartbeat_ms=200, cgroup=group)
+        settings = Settings(
+            nats=self.url, state=state_dir, node_id="n", simulated_gpus=2, heartbeat_ms=200, cgroup=group, metrics_port=metrics_port
+        )
         env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **environment(settings)}
         line = [sys.executable, "-m", "services.node_agent"]
         self.agents.append(subprocess.Popen(line, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))

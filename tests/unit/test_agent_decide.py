@@ -337,12 +337,12 @@ def test_the_same_story_gives_the_same_actions() -> None:
 def test_what_runs_on_a_device_is_the_first_process_of_each_job_that_has_not_ended() -> None:
     node = Node()
     node.orders(start())
-    assert s.running(node.state) == {}
+    assert s.at_work(node.state) == {}
     node.see(o.JobLaunched("j.1"))
     node.see(o.ProcessStarted("j.1", 4711))
-    assert s.running(node.state) == {GPU: [4711]}
+    assert [(uuid, [each.pid for each in found]) for uuid, found in s.at_work(node.state).items()] == [(GPU, [4711])]
     node.exited()
-    assert s.running(node.state) == {}
+    assert s.at_work(node.state) == {}
 
 
 def test_a_checkpoint_is_said_once_and_whether_it_was_asked_for() -> None:

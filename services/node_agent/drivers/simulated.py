@@ -1,10 +1,11 @@
 """Devices in name only, so that a laptop has a cluster whose jobs are real processes. It says so: vendor "simulated".
 
 A node of them is built as real ones are: pairs behind a PCIe switch, half of them at each of two sockets, direct links among all where
-the model has them. Its CPUs and its memory are in name only too. How busy a device is, is how busy the processes of its jobs keep this
-machine's processors, and its memory is theirs.
+the model has them. Its CPUs and its memory are in name only too. How busy a device is, its jobs' processes decide: by what they say, as a
+program says it to a real device by what it submits, else by how busy they keep this machine's processors. Its memory is theirs.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -47,9 +48,16 @@ CARDS: Final = {
 }
 
 
+class Work(NamedTuple):
+    """A job on a device: its first process, and the seconds for which it says that it has kept its devices busy; None: it says nothing."""
+
+    pid: int
+    device_s: float | None = None
+
+
 class SimulatedDriver:
-    """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it. `running` says which processes
-    the jobs on each device began.
+    """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it. `running` says what works on each
+    device.
     """
 
     simulated = True
@@ -57,8 +65,9 @@ class SimulatedDriver:
     def __init__(self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80) -> None:
         self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
         self.held: dict[GpuId, str] = {}
-        self.running: Callable[[], Mapping[GpuId, Sequence[int]]] = dict
-        self.seen: dict[GpuId, tuple[int, float]] = {}
+        self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
+        self.seen_ns = 0
+        self.seen: dict[GpuId, dict[int, float]] = {}
 
     @property
     def cpus_milli(self) -> int:
@@ -75,8 +84,11 @@ class SimulatedDriver:
         return {uuid: self.held[uuid] for uuid in uuids if uuid in self.held}
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        running = self.running()
-        return {gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ())) for gpu in self.gpus}
+        """Busy since the last samples; not at all in the first."""
+        running, now_ns = self.running(), time.monotonic_ns()
+        since_s = (now_ns - self.seen_ns) / 1e9 if self.seen_ns else math.inf
+        self.seen_ns = now_ns
+        return {gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ()), since_s) for gpu in self.gpus}
 
     async def events(self) -> Sequence[Event]:
         return ()
@@ -96,22 +108,33 @@ class SimulatedDriver:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _sample(self, gpu: Gpu, pids: Sequence[int]) -> Sample:
-        """Busy since the last sample of this device; not at all in the first."""
-        used = [use for pid in pids for each in (pid, *processes.descendants(pid)) if (use := processes.use(each)) is not None]
-        cpu_s, now_ns = sum(use.cpu_s for use in used), time.monotonic_ns()
-        before_ns, before_s = self.seen.get(gpu.uuid, (now_ns, cpu_s))
-        self.seen[gpu.uuid] = now_ns, cpu_s
-        took_s = (now_ns - before_ns) / 1e9
+    def _sample(self, gpu: Gpu, working: Sequence[Work], since_s: float) -> Sample:
+        """Works on one device take turns: their times add up."""
+        used = [(work, _uses(work.pid)) for work in working]
+        before = self.seen.get(gpu.uuid, {})
+        now = self.seen[gpu.uuid] = {work.pid: _busy_s(work, uses) for work, uses in used}
+        busy_s = sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in now.items())
+        all_used = [use for _, uses in used for use in uses]
         return Sample(
             pci_bus=gpu.pci_bus,
             at_ns=time.time_ns(),
             simulated=True,
-            busy_percent=max(0, min(100, round(100 * (cpu_s - before_s) / took_s))) if took_s else 0,
+            busy_percent=round(100 * min(1.0, busy_s / since_s)),
             memory_total_bytes=gpu.memory_bytes,
-            memory_used_bytes=sum(use.memory_bytes for use in used),
-            processes=tuple(Process(use.pid, use.memory_bytes) for use in used),
+            memory_used_bytes=sum(use.memory_bytes for use in all_used),
+            processes=tuple(Process(use.pid, use.memory_bytes) for use in all_used),
         )
+
+
+def _uses(pid: int) -> list[processes.Use]:
+    return [use for each in (pid, *processes.descendants(pid)) if (use := processes.use(each)) is not None]
+
+
+def _busy_s(work: Work, uses: Sequence[processes.Use]) -> float:
+    """What is said counts while the process that said it is there."""
+    if not uses or work.device_s is None:
+        return sum(use.cpu_s for use in uses)
+    return work.device_s
 
 
 def _device(node_id: str, index: int, count: int, model: str, memory_gib: int) -> Gpu:

@@ -1,0 +1,123 @@
+"""A node's metrics: what is lacking has no line, DCGM's names are for NVIDIA alone, and the series of jobs are bounded."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import fields, replace
+from prometheus_client.parser import text_string_to_metric_families
+
+from libs.common.messages import StartOrder
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec
+from services.node_agent import state as s
+from services.node_agent.drivers.readings import Lacking, Process, Sample
+from services.node_agent.exposition import DCGM, JOBS_MAX, OURS, SHARES, THROTTLED, UP, JobShare, job_shares, text
+
+CARD = Gpu(GpuId("GPU-1"), 0, "nvidia", 'H100 "80GB"', 80 << 30, pci_bus="0000:01:00.0")
+OTHER = Gpu(GpuId("GPU-2"), 1, "amd", "MI300X", 192 << 30, pci_bus="0000:02:00.0")
+NUMBERS = {field.name: 1_000 for field in fields(Sample) if field.name not in ("pci_bus", "simulated", "throttled", "processes")}
+FULL = Sample(pci_bus=CARD.pci_bus, **NUMBERS, throttled=("power_cap",), processes=(Process(7, 1),))  # type: ignore[arg-type]
+BARE = Sample(pci_bus=OTHER.pci_bus, at_ns=2 * 10**9, busy_percent=25)
+
+Found = dict[tuple[str, str], float]
+
+
+def found(
+    samples: Mapping[GpuId, Sample], jobs: Mapping[GpuId, Sequence[JobShare]] | None = None, gpus: Sequence[Gpu] = (CARD, OTHER)
+) -> Found:
+    """(name, UUID) -> value."""
+    families = text_string_to_metric_families(text("n1", gpus, samples, jobs or {}))
+    return {(named(one.name), one.labels["UUID"]): one.value for family in families for one in family.samples}
+
+
+def named(name: str) -> str:
+    """The parser gives every counter the ending of OpenMetrics."""
+    return name.removesuffix("_total") if name.startswith("DCGM") else name
+
+
+def labels(jobs: Mapping[GpuId, Sequence[JobShare]], name: str) -> list[dict[str, str]]:
+    families = text_string_to_metric_families(text("n1", [CARD], {CARD.uuid: FULL}, jobs))
+    return [one.labels for family in families for one in family.samples if one.name == name]
+
+
+def test_what_a_card_tells_stands_under_both_names_in_the_units_of_each() -> None:
+    values = found({CARD.uuid: FULL})
+    assert values["muster_gpu_busy_ratio", CARD.uuid] == 10 and values["DCGM_FI_DEV_GPU_UTIL", CARD.uuid] == 1_000
+    assert values["muster_gpu_power_watts", CARD.uuid] == values["DCGM_FI_DEV_POWER_USAGE", CARD.uuid] == 1
+    assert values["muster_gpu_clock_hertz", CARD.uuid] == 10**9 and values["DCGM_FI_DEV_SM_CLOCK", CARD.uuid] == 1_000
+    assert values["muster_gpu_energy_joules_total", CARD.uuid] == 1
+    assert values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", CARD.uuid] == 1_000
+    assert values["DCGM_FI_DEV_FB_FREE", CARD.uuid] == 0 and values["muster_gpu_processes", CARD.uuid] == 1
+    assert {name for name, _ in values} >= {each.name for each in (*OURS, *DCGM)}
+
+
+def test_dcgm_s_names_are_for_nvidia_alone() -> None:
+    values = found({CARD.uuid: FULL, OTHER.uuid: replace(FULL, pci_bus=OTHER.pci_bus)})
+    assert {uuid for name, uuid in values if name.startswith("DCGM")} == {CARD.uuid}
+    assert ("muster_gpu_power_watts", OTHER.uuid) in values
+
+
+def test_what_is_lacking_has_no_line_and_a_device_that_is_silent_is_not_up() -> None:
+    values = found({OTHER.uuid: BARE})
+    of_it = {name: value for (name, uuid), value in values.items() if uuid == OTHER.uuid}
+    assert of_it == {"muster_gpu_up": 1, "muster_gpu_sampled_seconds": 2, "muster_gpu_busy_ratio": 0.25}
+    assert {name: value for (name, uuid), value in values.items() if uuid == CARD.uuid} == {"muster_gpu_up": 0}
+
+
+def test_what_is_left_of_memory_is_lacking_unless_both_are_known() -> None:
+    for lacking in ({"memory_total_bytes": Lacking("no")}, {"memory_used_bytes": Lacking("no")}):
+        assert ("DCGM_FI_DEV_FB_FREE", CARD.uuid) not in found({CARD.uuid: replace(FULL, **lacking)})
+
+
+def test_a_device_is_named_as_nvidia_s_exporter_names_it() -> None:
+    (one,) = labels({}, "DCGM_FI_DEV_GPU_TEMP")
+    assert one == {
+        "gpu": "0",
+        "UUID": "GPU-1",
+        "pci_bus_id": "0000:01:00.0",
+        "device": "nvidia0",
+        "modelName": 'H100 "80GB"',
+        "vendor": "nvidia",
+        "Hostname": "n1",
+    }
+
+
+def test_each_reason_for_slow_clocks_is_a_series() -> None:
+    assert [one["reason"] for one in labels({}, "muster_gpu_throttled")] == ["power_cap"]
+
+
+def test_a_job_that_has_a_device_alone_is_named_on_all_that_it_says() -> None:
+    alone = {CARD.uuid: [JobShare(JobId("j1"), "blue", 100)]}
+    (one,) = labels(alone, "DCGM_FI_DEV_GPU_UTIL")
+    assert (one["hpc_job"], one["tenant"]) == ("j1", "blue")
+    assert found({CARD.uuid: FULL}, alone)["muster_gpu_job_share", CARD.uuid] == 1
+
+
+def test_jobs_that_share_a_device_have_their_shares_and_no_reading_of_it_is_theirs() -> None:
+    two = {CARD.uuid: [JobShare(JobId("j1"), "blue", 25), JobShare(JobId("j2"), "blue", 50)]}
+    assert "hpc_job" not in labels(two, "DCGM_FI_DEV_GPU_UTIL")[0]
+    assert [one["hpc_job"] for one in labels(two, "muster_gpu_job_share")] == ["j1", "j2"]
+
+
+def test_of_many_jobs_the_last_are_counted_together() -> None:
+    many = {CARD.uuid: [JobShare(JobId(f"j{number}"), "blue", 2) for number in range(JOBS_MAX + 3)]}
+    names = [one["hpc_job"] for one in labels(many, "muster_gpu_job_share")]
+    assert len(names) == JOBS_MAX + 1 and names[-1] == "other"
+    assert found({CARD.uuid: FULL}, many)["muster_gpu_job_share", CARD.uuid] == 0.06
+
+
+def test_of_a_job_that_the_agent_was_not_told_of_yet_nothing_is_said() -> None:
+    gpus = (GpuHold(OTHER.uuid), GpuHold(CARD.uuid, 30))
+    order = StartOrder(JobId("j1"), 1, 1, 1, 0, gpus, JobSpec(command=("true",)), "blue", "", (), 0)
+    known = s.Attempt(ref=AttemptRef(JobId("j1"), 1), phase=s.LAUNCHED, order=order)
+    unknown = s.Attempt(ref=AttemptRef(JobId("j2"), 1), phase=s.LAUNCHED)
+    assert job_shares({CARD.uuid: [known, unknown]}) == {CARD.uuid: [JobShare(JobId("j1"), "blue", 30)]}
+
+
+def test_every_name_stands_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "watch-devices.md").read_text()
+    assert [each.name for each in (*OURS, *DCGM) if f"`{each.name}`" not in page] == []
+    assert all(name in page for name in (UP[0], THROTTLED[0], SHARES[0]))
+
+
+def test_no_device_is_an_empty_answer() -> None:
+    assert text("n1", [], {}, {}) == ""
