@@ -5,7 +5,7 @@ import msgspec
 from libs.common.model import JobSpec, NodeId, TenantId
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True, cache_hash=True):
     """As ReservationSet says it."""
 
     name: str

@@ -6,11 +6,10 @@ there and then, nowhere else; once that is over or was cleared it is a job like 
 The simulation's checker is `nobody_steals_a_reservation`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from libs.common.cluster import Job
-from libs.common.model import NodeId
 from libs.common.ordering import SECOND_NS
 from libs.common.reservation import Reservation
 from services.scheduler.placement.choose import Choice
@@ -18,6 +17,8 @@ from services.scheduler.placement.forecast import latest_end_ns
 from services.scheduler.state import State
 
 NAMED_MAX: Final = 8
+# Of so many reservations the nodes are known as bits.
+SETS_MAX: Final = 1_024
 
 
 def own_reservation(state: State, job: Job) -> Reservation | None:
@@ -51,14 +52,25 @@ def in_the_way(state: State, job: Job) -> list[Reservation]:
     return [each for each in kept_from(state, job) if each.start_ns < end_ns]
 
 
+def nodes_of(state: State, kept: Reservation) -> int:
+    """Those of its nodes that there are, as bits; looked up once."""
+    known = state.capacity.sets
+    if kept not in known:
+        if len(known) >= SETS_MAX:
+            known.clear()
+        index = state.capacity.index
+        known[kept] = sum([1 << index[node_id] for node_id in dict.fromkeys(kept.nodes) if node_id in index])
+    return known[kept]
+
+
 def closed_to(state: State, job: Job) -> int:
     """The nodes on which the job may not begin now, as bits."""
     if not state.cluster.reservations:
         return 0
     own = own_reservation(state, job)
-    closed = ~_bits(state, own.nodes) if own is not None else 0
+    closed = ~nodes_of(state, own) if own is not None else 0
     for each in in_the_way(state, job):
-        closed |= _bits(state, each.nodes)
+        closed |= nodes_of(state, each)
     return closed
 
 
@@ -72,16 +84,16 @@ def put_off(state: State, job: Job, whens: Mapping[int, int]) -> Mapping[int, in
     """From when on each node serves the job (`Forecast.whens`), and is not kept from it for as long as it lasts."""
     if not state.cluster.reservations:
         return whens
-    own, others = own_reservation(state, job), kept_from(state, job)
+    own, others = own_reservation(state, job), [(each, nodes_of(state, each)) for each in kept_from(state, job)]
+    open_to = nodes_of(state, own) if own is not None else state.capacity.everywhere
     lasts_ns = latest_end_ns(job.spec, 0)
     found: dict[int, int] = {}
     for index, when in whens.items():
-        node_id = state.capacity.nodes[index]
-        if own is not None and node_id not in own.nodes:
+        if not open_to >> index & 1:
             continue
         found[index] = max(when, state.wall_ns)
-        for each in others:
-            if node_id in each.nodes and found[index] < each.end_ns and each.start_ns < found[index] + lasts_ns:
+        for each, nodes in others:
+            if nodes >> index & 1 and found[index] < each.end_ns and each.start_ns < found[index] + lasts_ns:
                 found[index] = each.end_ns
     return found
 
@@ -102,7 +114,3 @@ def _span(state: State, kept: Reservation) -> str:
     """By the time of facts."""
     ahead_s, left_s = (max(0, at_ns - state.wall_ns) // SECOND_NS for at_ns in (kept.start_ns, kept.end_ns))
     return f"begins in {ahead_s} s, for {left_s - ahead_s} s" if ahead_s else f"for {left_s} s more"
-
-
-def _bits(state: State, nodes: Iterable[NodeId]) -> int:
-    return sum(1 << state.capacity.index[node_id] for node_id in nodes if node_id in state.capacity.index)

@@ -12,6 +12,7 @@ from libs.common import arrivals, mig
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from libs.common.plugins import SCORE, Plugins
+from libs.common.reservation import Reservation
 from services.scheduler.placement.circles import circle_on
 from services.scheduler.placement.fill import Fills
 from services.scheduler.placement.gang import Neighbours
@@ -61,6 +62,8 @@ class Capacity:
         self.followers: Final[list[Follower]] = []
         # Answers of `choose.possible` as long as no node is built otherwise.
         self.possible: Final[dict[Wish, bool]] = {}
+        # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
+        self.sets: Final[dict[Reservation, int]] = {}
         self.placed_last = -1
         # Strategies beside the built-in ones.
         self.plugged: dict[str, Score] = {}
@@ -81,6 +84,7 @@ class Capacity:
             self.index[node_id] = len(self.nodes)
             self.nodes.append(node_id)
             self.places.append(None)
+            self.sets.clear()
         index, node = self.index[node_id], cluster.nodes[node_id]
         self.version += 1
         if not node.usable or is_leaving(cluster, node_id):
@@ -286,10 +290,14 @@ def look_at_device(cluster: Cluster, place: Place, index: int, view: GpuView) ->
 def look_at_host(cluster: Cluster, place: Place) -> None:
     """What is free of CPUs and memory."""
     node = place.node
-    held = [*node.held.values()]
-    held += [(spec.cpus_milli, spec.memory_bytes) for spec in (cluster.jobs[job_id].spec for job_id in node.reserved)]
-    place.cpus_free = max(0, node.cpus_milli - sum([cpus for cpus, _ in held])) if node.cpus_milli else UNKNOWN
-    place.memory_free = max(0, node.memory_bytes - sum([memory for _, memory in held])) if node.memory_bytes else UNKNOWN
+    cpus_milli = memory_bytes = 0
+    for cpus, memory in node.held.values():
+        cpus_milli, memory_bytes = cpus_milli + cpus, memory_bytes + memory
+    for job_id in node.reserved:
+        spec = cluster.jobs[job_id].spec
+        cpus_milli, memory_bytes = cpus_milli + spec.cpus_milli, memory_bytes + spec.memory_bytes
+    place.cpus_free = max(0, node.cpus_milli - cpus_milli) if node.cpus_milli else UNKNOWN
+    place.memory_free = max(0, node.memory_bytes - memory_bytes) if node.memory_bytes else UNKNOWN
 
 
 def _part(cluster: Cluster, view: GpuView, free: int) -> Part:
