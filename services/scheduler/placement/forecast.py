@@ -16,7 +16,7 @@ from libs.common.model import JobId, JobSpec, attempt_key
 from libs.common.ordering import SECOND_NS
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.gang import Neighbours, together
-from services.scheduler.placement.imagined import without
+from services.scheduler.placement.imagined import Imagined
 from services.scheduler.placement.place import Place, host_serves, takes
 from services.scheduler.placement.wish import Wish
 
@@ -68,17 +68,19 @@ class Forecast:
             end = expected_end_ns(cluster.jobs[JobId(key.rpartition(".")[0])])
             ends.append((end if end > now_ns else UNKNOWN, key))
         ends.sort()
-        gone = bisect_left(range(len(ends) + 1), True, key=lambda count: self._serves(cluster, place, ends[:count]))
-        if gone > len(ends):
-            return None
+        later, gone = Imagined(cluster, place), 0
+        while not self._serves(later.place):
+            if gone == len(ends):
+                return None
+            later.end(ends[gone][1])
+            gone += 1
         known = [end for end, _ in ends[:gone] if end < UNKNOWN]
         return max(known, default=0) + sum(end for end, _ in ends[len(known) : gone])
 
-    def _serves(self, cluster: Cluster, place: Place, ended: list[tuple[int, str]]) -> bool:
-        later = without(cluster, place, {key for _, key in ended})
-        if not host_serves(later, self.wish) or not later.admits(self.wish):
+    def _serves(self, place: Place) -> bool:
+        if not host_serves(place, self.wish) or not place.admits(self.wish):
             return False
-        return next(takes(later, self.wish, self.circle, later.needs(self.wish)), None) is not None
+        return next(takes(place, self.wish, self.circle, place.needs(self.wish)), None) is not None
 
 
 def earliest(whens: Mapping[int, int], wish: Wish, near: Neighbours) -> tuple[int, int]:

@@ -47,7 +47,7 @@ class Ranking:
         """These nodes have changed."""
         for index in changed:
             place = places[index]
-            found = self._rank(place) if place is not None else None
+            found = self.rank(place) if place is not None else None
             before = self.best.get(index)
             if found == before:
                 continue
@@ -75,22 +75,21 @@ class Ranking:
         else:
             del self.levels[level]
 
-    def _rank(self, place: Place) -> Ranked | None:
-        """How the node would serve. Of nodes of one build that have as much free the answer is the same: it is kept."""
+    def rank(self, place: Place) -> Ranked | None:
+        """How a node, or one that is imagined, would serve. Nodes of one build with as much free give the same answer: it is kept."""
         if place.widest < self._least or place.whole.bit_count() < self._wholes:
             return None
         if not self._plain or place.parts:
-            return self.rank_anew(place)
+            return self._rank_anew(place)
         key = (place.hardware, place.whole, place.cpus_free, place.memory_free)
         if key in self._kept:
             return self._kept[key]
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
-        found = self._kept[key] = self.rank_anew(place)
+        found = self._kept[key] = self._rank_anew(place)
         return found
 
-    def rank_anew(self, place: Place) -> Ranked | None:
-        """How a node would serve that may be imagined."""
+    def _rank_anew(self, place: Place) -> Ranked | None:
         wish = self.wish
         if not host_serves(place, wish):
             return None

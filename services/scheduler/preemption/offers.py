@@ -6,14 +6,14 @@ tests/property/test_making_room.py.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from heapq import merge
 from typing import Final, NamedTuple
 
 from libs.common.cluster import Cluster, Job
 from libs.common.model import JobId, attempt_key
 from services.scheduler.placement.capacity import Capacity, bits
-from services.scheduler.placement.imagined import without
+from services.scheduler.placement.imagined import Imagined
 from services.scheduler.placement.place import Place, Take, host_serves
 from services.scheduler.placement.ranking import Ranked
 from services.scheduler.placement.wish import Wish
@@ -75,30 +75,30 @@ class Offers:
         if place.index in self.ranking.best and host_serves(place, self.wish):
             return Offer(*self.ranking.best[place.index])
         here = [cluster.jobs[job_id] for job_id in place.node.members]
-        ending = sorted([job for job in here if self.may_end(job)], key=_least_lost)
-        for count in range(1, len(ending) + 1):
-            found = self._without(cluster, place, ending[:count])
+        asked = sorted([job for job in here if self.may_end(job)], key=_least_lost)
+        later = Imagined(cluster, place)
+        for count, job in enumerate(asked, 1):
+            found = self._rank(later.end(_key(job)))
             if found is not None:
-                return self._sparing(cluster, place, ending[:count], found)
+                return self._sparing(later, asked[:count], found)
         return None
 
-    def _sparing(self, cluster: Cluster, place: Place, ending: list[Job], found: Ranked) -> Offer:
-        """Without those whose end is not needed, now that the last one ends; whoever would lose most is asked first."""
-        for job in sorted(ending[:-1], key=_least_lost, reverse=True):
-            rest = [other for other in ending if other is not job]
-            enough = self._without(cluster, place, rest)
-            if enough is not None:
-                ending, found = rest, enough
-        shares = [(share_of(job), saved_ns(job)) for job in ending]
-        jobs = tuple(job.job_id for job in ending)
-        return Offer(*found, jobs, sum(share for share, _ in shares), sum(share * saved for share, saved in shares))
+    def _sparing(self, later: Imagined, asked: list[Job], found: Ranked) -> Offer:
+        """Without those whose end is not needed, now that the last one ends; whoever would lose most is spared first."""
+        needed = {job.job_id: job for job in asked}
+        for job in asked[-2::-1]:
+            enough = self._rank(later.spare(_key(job)))
+            if enough is None:
+                later.end(_key(job))
+            else:
+                found = enough
+                del needed[job.job_id]
+        shares = [(share_of(job), saved_ns(job)) for job in needed.values()]
+        return Offer(*found, tuple(needed), sum([share for share, _ in shares]), sum([share * saved for share, saved in shares]))
 
-    def _without(self, cluster: Cluster, place: Place, ending: Sequence[Job]) -> Ranked | None:
-        """How the node would serve without these jobs."""
-        if self.wish.whole and place.whole.bit_count() + _devices_of(place, ending) < self.wish.gpus:
-            return None
-        left = without(cluster, place, {attempt_key(job.job_id, job.attempt) for job in ending})
-        return self.ranking.rank_anew(left) if host_serves(left, self.wish) else None
+    def _rank(self, place: Place) -> Ranked | None:
+        """How an imagined node would serve."""
+        return self.ranking.rank(place) if host_serves(place, self.wish) else None
 
 
 def _costs(share_ns: int, line: list[Cost]) -> Iterator[Cost]:
@@ -107,7 +107,7 @@ def _costs(share_ns: int, line: list[Cost]) -> Iterator[Cost]:
 
 def share_of(job: Job) -> int:
     """What it holds on all its nodes, in hundredths; at least 1."""
-    return sum(hold.share for member in job.members.values() for hold in member.gpus) or 1
+    return sum([hold.share for member in job.members.values() for hold in member.gpus]) or 1
 
 
 def saved_ns(job: Job) -> int:
@@ -119,5 +119,5 @@ def _least_lost(job: Job) -> tuple[int, int, int, str]:
     return (-saved_ns(job), share_of(job), job.spec.priority, job.job_id)
 
 
-def _devices_of(place: Place, jobs: Iterable[Job]) -> int:
-    return sum(len(job.members[place.node_id].gpus) for job in jobs)
+def _key(job: Job) -> str:
+    return attempt_key(job.job_id, job.attempt)
