@@ -104,6 +104,9 @@ def preempted(cluster: Cluster, fact: f.JobPreempted, stamp: Stamp) -> Change:
     job = _current(cluster, fact.job_id, fact.attempt)
     if job is None or job.state not in job_life.ON_NODES:
         return NOTHING
+    if fact.by == job.job_id:
+        job.preemption.grown += 1
+        return _stop(job, job_life.GROWN, fact.signal, fact.grace_ms)
     job.preemption.times, job.preemption.by = job.preemption.times + 1, fact.by
     return _stop(job, job_life.PREEMPTED, fact.signal, fact.grace_ms)
 

@@ -86,8 +86,10 @@ BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost")
 STARTUP_TIMEOUT: Final = "startup_timeout"
 UNHEALTHY: Final = "unhealthy"
 BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY)
-# Why an attempt was stopped that makes room for another job.
+# Why an attempt was stopped that makes room for another job, or that begins anew with more nodes: another one follows.
 PREEMPTED: Final = "preempted"
+GROWN: Final = "grown"
+GOES_ON: Final = (PREEMPTED, GROWN)
 
 MEMBER_ENDED: Final = (FINISHED, RELEASED, REFUSED, LOST)
 MEMBER_OVER: Final = (RELEASED, REFUSED, LOST)

@@ -6,12 +6,14 @@ from libs.common.model import JobId, Member
 
 
 class Preemption(msgspec.Struct):
-    """`times` it made room, the last time for `by`. Its last checkpoint (the node's wall clock), and the last attempt that saved its work
-    when it was told to stop. `reserved` are the devices that are kept for its next placement.
+    """`times` it made room, the last time for `by`; `grown` times it began anew with more nodes. Its last checkpoint (the node's wall
+    clock), and the last attempt that saved its work when it was told to stop. `reserved` are the devices that are kept for its next
+    placement.
     """
 
     times: int = 0
     by: JobId = JobId("")
+    grown: int = 0
     checkpoints: int = 0
     checkpointed_ns: int = 0
     saved: int = 0

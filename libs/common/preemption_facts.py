@@ -7,9 +7,9 @@ from libs.common.model import JobId, Member, NodeId
 
 
 class JobPreempted(Fact, frozen=True, tag="job.preempted"):
-    """The attempt ends to make room for job `by`: it hears `signal`, may save its work, and is killed after `grace_ms` at the latest. It
-    waits again then, and none of its retries is used up. `lost_share_ms`: what it would have to do again, by its last checkpoint
-    (hundredths of a GPU times milliseconds).
+    """The attempt ends to make room for job `by`, or, where that is the job itself, to begin anew with more nodes: it hears `signal`, may
+    save its work, and is killed after `grace_ms` at the latest. It waits again then, and none of its retries is used up.
+    `lost_share_ms`: what it would have to do again, by its last checkpoint (hundredths of a GPU times milliseconds).
     """
 
     job_id: JobId

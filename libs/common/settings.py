@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     term_ms: int = 3_000
     stop_lease_ms: int = 600_000
     placement: str = "fragmentation"
+    grow_after_s: int = 300
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     gateway_tls_host: str = ""
@@ -158,6 +159,7 @@ HELP = {
     "term_ms": "first ClusterConfigured: how long a scheduler's leadership write counts",
     "stop_lease_ms": "lease that a planned stop leaves behind",
     "placement": "scheduler: how a node is chosen for who does not say: fragmentation, best_fit, first_fit, worst_fit, least_loaded ...",
+    "grow_after_s": "scheduler: how long a gang that may have more nodes runs before it is begun anew with more",
     "gateway_host": "address that the gateway listens on",
     "gateway_port": "port that the gateway listens on",
     "gateway_tls_host": "address on which the gateway also listens with TLS, and where other machines join; empty: it does not",

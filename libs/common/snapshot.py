@@ -14,7 +14,7 @@ from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
 
 # 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order.
-# 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, service of devices, isolation of nodes.
+# 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service of devices, isolation of nodes.
 SNAPSHOT_VERSION: Final = 7
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from libs.common import job_life
 from libs.common.cluster import Job, MemberView
 from libs.common.facts import JobClosed, JobRequeued
-from libs.common.job_life import PREEMPTED
+from libs.common.job_life import GOES_ON
 
 # A job that nodes refuse or lose this often is failed: it would go round for ever.
 ATTEMPTS_MAX: Final = 100
@@ -34,8 +34,8 @@ def settled(job: Job) -> JobClosed | JobRequeued:
     if job.spec.allocation is not None and job.stop_reason in GIVEN_BACK:
         ended = GIVEN_BACK[job.stop_reason]
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, reason=ended)
-    if job.stop_reason == PREEMPTED and job.cancel is None and not _was_done(members):
-        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=PREEMPTED, counted=False)
+    if job.stop_reason in GOES_ON and job.cancel is None and not _was_done(members):
+        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=job.stop_reason, counted=False)
     if reason == "" and (job.cancel is None or job.spec.serve is None):
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
     if reason == CANCELLED or job.cancel is not None:
@@ -71,8 +71,8 @@ def _was_done(members: list[MemberView]) -> bool:
 
 
 def _tries(job: Job) -> int:
-    """Its attempts, but those that others ended for their own sake."""
-    return job.attempt - job.preemption.times
+    """Its attempts, but those that the scheduler ended for others' sake, or for more nodes."""
+    return job.attempt - job.preemption.times - job.preemption.grown
 
 
 def _exit_code(members: list[MemberView]) -> int | None:

@@ -24,7 +24,6 @@ from libs.common.facts import (
     NodeReturned,
     PluginDisabled,
 )
-from libs.common.job_life import PREEMPTED
 from libs.common.model import NodeId
 from libs.common.plugins import PluginFault
 from libs.common.words import counted
@@ -33,13 +32,14 @@ from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEU
 from services.scheduler.backfill import LOOKED_PAST_MAX, Line, leaves_limit
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, is_hurt, is_warned
 from services.scheduler.choices import placement, reservation
-from services.scheduler.elastic import with_more_nodes
+from services.scheduler.elastic import grow, with_more_nodes
 from services.scheduler.limits import over_limit, passes_limit, stands_aside
 from services.scheduler.line import heads, in_order
 from services.scheduler.models import scale
 from services.scheduler.placement.capacity import bits
 from services.scheduler.placement.choose import NOTHING, choose_for, possible
 from services.scheduler.placement.circles import circle_of
+from services.scheduler.placement.gang import widest
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.preemption.choose import Room, preempted, room_again, room_for
 from services.scheduler.preemption.preemptible import has_saved, is_saving
@@ -95,6 +95,7 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
         or claim(state)
         or place(state)
         or preempt(state)
+        or grow(state)
         or catch_up(state)
     )
 
@@ -126,7 +127,7 @@ def stop(state: State) -> Sequence[AnyFact]:
     if job.cancel is not None:
         return (_stop_order(job, CANCELLED, job.cancel.signal, job.cancel.grace_s),)
     if is_saving(job) and has_saved(job):
-        return (_stop_order(job, PREEMPTED, 15, job.spec.grace_s),)
+        return (_stop_order(job, job.stop_reason, 15, job.spec.grace_s),)
     if not is_hurt(job):
         return (_stop_order(job, REQUEUED, 15, job.spec.grace_s),)
     return (_stop_order(job, "gang_hurt", 15, job.spec.grace_s), *_heal(state, job))
@@ -137,7 +138,9 @@ def _heal(state: State, job: Job) -> Sequence[AnyFact]:
     go on with those; if there are none, it waits in line as any other.
     """
     lost = any(member.reason in job_life.BY_THE_MACHINE for member in job.members.values())
-    room = room_again(state, job, wish_of(job.spec), len(job.members)) if lost and may_try_again(job, "node_lost", counted=False) else None
+    if not lost or not may_try_again(job, "node_lost", counted=False):
+        return NONE
+    room = widest(job.spec.nodes, len(job.members), room_again(state, job, wish_of(job.spec), state.capacity.everywhere))
     return (reservation(job, job.attempt + 1, state, room.choice),) if room is not None else NONE
 
 
@@ -158,10 +161,10 @@ def expire(state: State) -> Sequence[AnyFact]:
 
 
 def stop_unsaved(state: State) -> Sequence[AnyFact]:
-    """A preempted job that has not saved its work in its time is stopped as any other."""
+    """A job that was told to save its work and has not its work in its time is stopped as any other."""
     for job_id in state.preemptible.overdue:
         job = state.cluster.jobs[job_id]
-        return (_stop_order(job, PREEMPTED, 15, job.spec.grace_s),)
+        return (_stop_order(job, job.stop_reason, 15, job.spec.grace_s),)
     return NONE
 
 

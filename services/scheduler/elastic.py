@@ -1,15 +1,30 @@
-"""Gangs of more than one size (`nodes` to `nodes_max`): an attempt is given as many nodes as there are for it when it is placed.
+"""Gangs of more than one size (`nodes` to `nodes_max`): an attempt is given as many nodes as there are for it when it is placed, and one
+that saves its work is begun anew with more when they are free and nobody else could use them.
 
 Pure. What such a gang needs is its fewest nodes: everybody else reckons with these alone, and what it is given beyond them delays nobody.
+The simulation's checker is `gangs_grow_past_nobody`.
 """
 
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common import job_life
 from libs.common.cluster import Job
-from services.scheduler.backfill import Line
+from libs.common.facts import AnyFact
+from services.scheduler.backfill import LOOKED_PAST_MAX, Line
+from services.scheduler.choices import reservation
 from services.scheduler.limits import over_limit, passes_limit
-from services.scheduler.placement.choose import NOTHING, Choice
+from services.scheduler.line import heads, in_order
+from services.scheduler.placement.choose import NOTHING, Choice, serving
+from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.gang import widest
-from services.scheduler.queue import Shape
+from services.scheduler.preemption.choose import Room, preempted, room_again
+from services.scheduler.preemption.offers import share_of
+from services.scheduler.queue import Shape, shape_of
+from services.scheduler.reservations import closed_to, is_early
 from services.scheduler.state import State
+
+NONE: Final[tuple[AnyFact, ...]] = ()
 
 
 def with_more_nodes(state: State, line: Line, job: Job, shape: Shape, choice: Choice) -> Choice:
@@ -23,3 +38,53 @@ def with_more_nodes(state: State, line: Line, job: Job, shape: Shape, choice: Ch
         return NOTHING if passes_limit(state, wanted, found) else found
 
     return widest(job.spec.nodes, job.spec.most_nodes, choose)
+
+
+def grow(state: State) -> Sequence[AnyFact]:
+    """Nothing else is to be decided: a gang that has run for a while saves its work and begins anew, with what it has and free nodes that
+    nobody who waits could ever use. They are reserved for it from now on.
+    """
+    versions = state.versions
+    if state.none_grows == versions or not state.preemptible.ripe:
+        return NONE
+    for job in in_order(state, [state.cluster.jobs[job_id] for job_id in state.preemptible.ripe]):
+        room = _more_room(state, job) if _runs_whole(job) and len(job.members) < job.spec.most_nodes else None
+        if room is not None:
+            return (reservation(job, job.attempt + 1, state, room.choice), preempted(state, job, by=job))
+    state.none_grows = versions
+    return NONE
+
+
+def _runs_whole(job: Job) -> bool:
+    stays = not job.stop_reason and job.cancel is None
+    return stays and all(member.state == job_life.STARTED for member in job.members.values())
+
+
+def _more_room(state: State, job: Job) -> Room | None:
+    shape, held, has = shape_of(job), share_of(job), len(job.members)
+    own = sum(1 << state.capacity.index[node_id] for node_id in job.members)
+    ranking = state.capacity.ranking(shape.wish, circle_of(state.cluster, job.tenant))
+    free = ranking.members & ~own & ~closed_to(state, job)
+    free &= ~_wanted(state, job) if free else 0
+    if not free or over_limit(state, shape.on(has + 1), held):
+        return None
+    room = room_again(state, job, shape.wish, own | free)
+
+    def choose(nodes: int) -> Room | None:
+        wanted = shape.on(nodes)
+        found = None if over_limit(state, wanted, held) else room(nodes)
+        return None if found is None or passes_limit(state, wanted, found.choice, held) else found
+
+    return widest(has + 1, job.spec.most_nodes, choose)
+
+
+def _wanted(state: State, job: Job) -> int:
+    """The nodes that somebody who waits could ever use, as bits. Whom the limit of another tenant keeps waiting wants none."""
+    wanted = 0
+    for number, (_, job_id, shape, _) in enumerate(heads(state)):
+        limited = over_limit(state, shape)
+        if number == LOOKED_PAST_MAX or (limited and shape.tenant == job.tenant):
+            return state.capacity.everywhere
+        if not limited and not is_early(state, state.cluster.jobs[job_id]):
+            wanted |= serving(state.capacity, shape.wish)
+    return wanted

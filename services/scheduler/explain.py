@@ -77,6 +77,8 @@ def no_answer(job_id: str, job_state: str, text: str, at: int) -> Answer:
 def _not_waiting(job: Job) -> str:
     if job.state in job_life.ENDED:
         return f"it has ended: {job.state}" + (f" ({job.reason})" if job.reason not in ("", job.state) else "")
+    if job.stop_reason == job_life.GROWN and job.preemption.reserved:
+        return f"it saves its work and ends, to begin anew on {', '.join(member.node_id for member in job.preemption.reserved)}"
     text = f"it is {job.state} and waits for {waits_for(job)}"
     nodes = ", ".join(job.members)
     return f"{text} on {nodes}" if nodes else text

@@ -106,7 +106,7 @@ class Scheduler:
         self.settings = settings
         self.leadership = leadership
         self.store = store
-        self.state = State(Cluster(), placement=settings.placement)
+        self.state = State(Cluster(), settings.placement, settings.grow_after_s)
         self.acked = Cluster()
         self.roster: Roster | None = None  # as of `acked`, made when it is asked for
         self.stocks = Stocks()
@@ -203,7 +203,7 @@ class Scheduler:
     async def _load(self) -> None:
         """Both folds, from the newest snapshot; the replay of the tail follows."""
         self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
-        self.state = self.shell.state = State(snapshot.copy(self.acked), placement=self.settings.placement)
+        self.state = self.shell.state = State(snapshot.copy(self.acked), self.settings.placement, self.settings.grow_after_s)
 
     async def _stand_by(self) -> None:
         """Wait while another scheduler answers. Silence for one term (or nobody listening at all) ends the wait."""

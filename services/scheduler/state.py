@@ -66,7 +66,7 @@ class State:
     boot clock when it was last asked to decide; `deadlines` are on it.
     """
 
-    def __init__(self, cluster: Cluster, placement: str = DEFAULT) -> None:
+    def __init__(self, cluster: Cluster, placement: str = DEFAULT, grow_after_s: int = 0) -> None:
         self.cluster = cluster
         self.epoch = 0
         self.now_ns = 0
@@ -98,7 +98,8 @@ class State:
         self.overruns: list[tuple[int, JobId, int]] = []
         self.outlook = Outlook(cluster, self.capacity)
         self.no_room: tuple[object, ...] = ()
-        self.preemptible = Preemptible()
+        self.none_grows: tuple[object, ...] = ()
+        self.preemptible = Preemptible(grow_after_s)
         # Jobs that wait for reserved devices, and what that is by tenant; the versions at which none of them could be placed.
         self.reserved: dict[JobId, Kept] = {}
         self.reserved_share: Counter[TenantId] = Counter()

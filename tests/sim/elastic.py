@@ -1,16 +1,19 @@
 """Gangs of more than one size, in one run: a pure function of the seed, with dice of its own: runs without them stay as they were."""
 
 import random
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.model import WHOLE_GPU, JobSpec
+from tests.sim.machine import SAVE, Behaviour
 from tests.sim.orders import TimedFacts
 
 PART_OF_SEEDS: Final = 0.5
 PART_OF_JOBS: Final = 0.5
+# Of those that are begun anew with more nodes.
+GROW: Final = 0.6
 
 
 def with_sizes(seed: int, acts: TimedFacts) -> TimedFacts:
@@ -27,4 +30,8 @@ def with_sizes(seed: int, acts: TimedFacts) -> TimedFacts:
 def _sized(dice: random.Random, spec: JobSpec) -> JobSpec:
     if spec.gpu_share < WHOLE_GPU or dice.random() >= PART_OF_JOBS:
         return spec
-    return replace(spec, nodes_max=spec.nodes + dice.choice((1, 1, 2)))
+    words: dict[str, Any] = {"nodes_max": spec.nodes + dice.choice((1, 1, 2))}
+    if dice.random() < GROW:
+        saves = replace(Behaviour.parse(spec.command), saves_ms=dice.choice((1, 300)))
+        words |= {"preemptible": True, "requeue": True, "command": saves.command(), "checkpoint_signal": SAVE, "checkpoint_grace_s": 4}
+    return replace(spec, **words)

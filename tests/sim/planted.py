@@ -93,9 +93,14 @@ def a_gang_is_given_whatever_there_is(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(elastic, "widest", lambda fewest, most, choose: gang.widest(fewest, most + 1, choose))
 
 
+def a_gang_grows_whoever_waits(patch: pytest.MonkeyPatch) -> None:
+    """It is begun anew with more nodes although somebody waits for them."""
+    patch.setattr(elastic, "_wanted", lambda state, job: 0)
+
+
 def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:
     """Its end counts like any other: it uses up a retry, or it is over."""
-    patch.setattr(attempts, "PREEMPTED", "another word")
+    patch.setattr(attempts, "GOES_ON", ())
 
 
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:

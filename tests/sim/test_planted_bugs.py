@@ -38,6 +38,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.the_last_comes_first: 50,
     planted.what_is_reserved_is_free_for_all: 20,
     planted.a_gang_is_given_whatever_there_is: 20,
+    planted.a_gang_grows_whoever_waits: 60,
     planted.a_preempted_job_has_failed: 20,
     planted.nobody_waits_for_another_job: 20,
     planted.an_extension_is_not_heard: 20,

@@ -60,7 +60,9 @@ HEARD_OF_STOP_S: Final = 1.2
 OUTLIVED_S: Final = 16.0
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000
-SETTINGS: Final = Settings(heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated")
+SETTINGS: Final = Settings(
+    heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated", grow_after_s=2
+)
 
 
 class World:

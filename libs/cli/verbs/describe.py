@@ -65,6 +65,7 @@ def _print_job(job: Json) -> None:
         ("Time", _times(job)),
         ("Stop asked", _stop(job)),
         ("Preempted", _preempted(job)),
+        ("Grown", _times_said(job.get("grown"))),
         ("Checkpoint", _checkpoints(job)),
         ("Port", job.get("port") or None),
     ):
@@ -99,8 +100,12 @@ def _times(job: Json) -> str:
 
 
 def _preempted(job: Json) -> str:
-    times = job.get("preemptions") or 0
-    return f"{times} time{'s' if times > 1 else ''}, last for {job.get('preempted_by')}" if times else ""
+    times = _times_said(job.get("preemptions"))
+    return f"{times}, last for {job.get('preempted_by')}" if times else ""
+
+
+def _times_said(times: int | None) -> str:
+    return f"{times} time{'s' if times > 1 else ''}" if times else ""
 
 
 def _checkpoints(job: Json) -> str:

@@ -93,6 +93,11 @@ def _reserved(fact: f.DevicesReserved) -> str:
     return f"reserved for attempt {fact.attempt}: {where}" if where else "no devices are reserved for it any more"
 
 
+def _preempted(fact: f.JobPreempted) -> str:
+    why = "begins anew with more nodes" if fact.by == fact.job_id else f"makes room for {fact.by}"
+    return f"attempt {fact.attempt} {why}: signal {fact.signal}, at most {fact.grace_ms // 1000} s to save and end"
+
+
 def _finished(fact: f.JobFinished) -> str:
     how = f"signal {fact.signal}" if fact.signal else f"exit code {fact.exit_code}"
     return f"ended on {fact.node_id}: {how} ({fact.reason})"
@@ -149,9 +154,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
-    f.JobPreempted: lambda x: (
-        f"attempt {x.attempt} makes room for {x.by}: signal {x.signal}, at most {x.grace_ms // 1000} s to save and end"
-    ),
+    f.JobPreempted: _preempted,
     f.DevicesReserved: _reserved,
     f.JobCheckpointed: lambda x: f"attempt {x.attempt} has saved its work{', as it was asked to' if x.asked else ''}",
     f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",

@@ -43,7 +43,8 @@ class JobShown(msgspec.Struct):
     """`kind` is job, replica or allocation; `expires_at` is when a placed allocation is over. `seq` is the sequence of the submission;
     `waits_for` says on whom a job that has not ended waits; `after` are those jobs.
     An attempt has `nodes` to `nodes_max` of them, `node_ids` says which.
-    `preemptions` says how often it made room, the last time for `preempted_by`; `reserved` are the nodes where devices are kept for it.
+    `preemptions` says how often it made room, the last time for `preempted_by`; `grown`, how often it began anew with more nodes;
+    `reserved` are the nodes where devices are kept for it.
 
     `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
     `gpu_uuids` that it asked for: on no other devices does it run; empty: on any. `array` is of an array; `element_of` is its id in its
@@ -98,6 +99,7 @@ class JobShown(msgspec.Struct):
     preemptible: bool
     preemptions: int
     preempted_by: str
+    grown: int
     checkpoints: int
     checkpointed_at: str | None
     reserved: list[str]
@@ -161,6 +163,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         preemptible=spec.preemptible,
         preemptions=job.preemption.times,
         preempted_by=job.preemption.by,
+        grown=job.preemption.grown,
         checkpoints=job.preemption.checkpoints,
         checkpointed_at=rfc3339(job.preemption.checkpointed_ns),
         reserved=[member.node_id for member in job.preemption.reserved],

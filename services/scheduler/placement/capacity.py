@@ -60,8 +60,8 @@ class Capacity:
         self.version = 0
         # Who goes by the jobs on a node too, beside the rankings.
         self.followers: Final[list[Follower]] = []
-        # Answers of `choose.possible` as long as no node is built otherwise.
-        self.possible: Final[dict[Wish, bool]] = {}
+        # Answers of `choose.serving` as long as no node is built otherwise.
+        self.serving: Final[dict[Wish, int]] = {}
         # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
         self.sets: Final[dict[Reservation, int]] = {}
         self.placed_last = -1
@@ -240,7 +240,7 @@ class Capacity:
 
     def _built(self, place: Place, bit: int) -> None:
         """A node is there, or not any more."""
-        self.possible.clear()
+        self.serving.clear()
         self._scene_is_old = True
         gone = ~(1 << place.index)
         for sets, name in ((self.near.rack, place.rack), (self.near.spine, place.spine)):

@@ -47,8 +47,13 @@ def _member(capacity: Capacity, ranking: Ranking, index: int, wish: Wish) -> tup
 
 def possible(capacity: Capacity, wish: Wish) -> bool:
     """Whether the cluster, with nothing running on it, could hold this job."""
-    known = capacity.possible.get(wish)
+    return serving(capacity, wish) != 0
+
+
+def serving(capacity: Capacity, wish: Wish) -> int:
+    """The nodes that could serve it with nothing running there, as bits; none where the cluster could not hold it."""
+    known = capacity.serving.get(wish)
     if known is None:
-        serving = sum(1 << place.index for place in capacity.places if place is not None and place.could_serve(wish))
-        known = capacity.possible[wish] = gang.together(serving, wish, capacity.near) != 0
+        nodes = sum(1 << place.index for place in capacity.places if place is not None and place.could_serve(wish))
+        known = capacity.serving[wish] = nodes if gang.together(nodes, wish, capacity.near) else 0
     return known

@@ -42,18 +42,16 @@ def room_for(state: State, job: Job, wish: Wish, barred: int = 0) -> Room | None
     return room if room is not None and room.victims else None
 
 
-def room_again(state: State, job: Job, wish: Wish, most: int) -> Room | None:
-    """Where a gang that ends goes on: on the devices that it has and that are left to it, beside them on what is free; on `most` nodes,
-    or on as many as it can have and needs at least.
+def room_again(state: State, job: Job, wish: Wish, among: int) -> Callable[[int], Room | None]:
+    """Where a gang that ends goes on, by the number of its nodes: on the devices that it has and that are left to it, beside them on what
+    is free. `among` are the nodes that are looked at, as bits.
     """
     offers = Offers(wish, circle_of(state.cluster, job.tenant), lambda other: other is job)
-    offers.changed = state.capacity.everywhere
+    offers.changed = among
     offers.bring_up(state.capacity, state.cluster)
     own_first = sorted((not offer.jobs, -offer.level, index) for index, offer in offers.of.items())
     free = {index: Offer(offer.level, offer.take) for index, offer in offers.of.items()}
-    return gang.widest(
-        wish.nodes, most, lambda nodes: _room(state, replace(wish, nodes=nodes), free, offers.members, lambda: iter(own_first))
-    )
+    return lambda nodes: _room(state, replace(wish, nodes=nodes), free, offers.members, lambda: iter(own_first))
 
 
 def preempted(state: State, job: Job, by: Job) -> JobPreempted:

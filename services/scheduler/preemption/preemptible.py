@@ -12,25 +12,32 @@ import msgspec
 
 from libs.common import job_life
 from libs.common.cluster import Job
-from libs.common.model import JobId
+from libs.common.model import JobId, JobSpec
 
 NEVER: Final = 1 << 62
 
 
 class Watched(msgspec.Struct):
-    """An attempt; from `old_at` on it may be preempted, at `save_until` it has had its time to save (0: it is not preempted)."""
+    """An attempt; from `old_at` on it may be preempted, from `grow_at` on be begun anew with more nodes (0: never), at `save_until` it has
+    had its time to save (0: it is not preempted).
+    """
 
     attempt: int
     old_at: int
+    grow_at: int
     save_until: int = 0
 
 
 class Preemptible:
-    """`overdue` are those that were told to save their work and whose time for it is over."""
+    """`overdue` are those that were told to save their work and whose time for it is over; `ripe` those that have run for long enough to be
+    begun anew with more nodes.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, grow_after_s: int = 0) -> None:
+        self.grow_after_s: Final = grow_after_s
         self.jobs: dict[JobId, Watched] = {}
         self.overdue: dict[JobId, None] = {}
+        self.ripe: dict[JobId, None] = {}
         # Those whose time begins to count when this process next looks at its clock.
         self._begun: dict[JobId, None] = {}
         self._timers: list[tuple[int, JobId, int]] = []
@@ -42,15 +49,18 @@ class Preemptible:
             self.overdue.pop(job.job_id, None)
         if job.state not in job_life.ON_NODES:
             self.jobs.pop(job.job_id, None)
+            self.ripe.pop(job.job_id, None)
             return
         if watched is None or watched.attempt != job.attempt:
-            watched = self.jobs[job.job_id] = Watched(job.attempt, NEVER if job.spec.min_run_s else 0)
-        if (watched.old_at == NEVER and job.state == job_life.RUNNING) or (is_saving(job) and not watched.save_until):
+            old_at, grow_at = NEVER if job.spec.min_run_s else 0, NEVER if may_grow(job.spec) else 0
+            watched = self.jobs[job.job_id] = Watched(job.attempt, old_at, grow_at)
+        begins = job.state == job_life.RUNNING and NEVER in (watched.old_at, watched.grow_at)
+        if begins or (is_saving(job) and not watched.save_until):
             self._begun[job.job_id] = None
 
     def begin(self, jobs: dict[JobId, Job]) -> None:
         """A term begins: all is counted anew."""
-        known, self.jobs = self.jobs, {}
+        known, self.jobs, self.ripe = self.jobs, {}, {}
         self._timers.clear()
         for job_id in known:
             self.note(jobs[job_id])
@@ -67,6 +77,8 @@ class Preemptible:
             if watched is not None and watched.attempt == attempt:
                 if 0 < watched.save_until <= now_ns:
                     self.overdue[job_id] = None
+                if 0 < watched.grow_at <= now_ns:
+                    self.ripe[job_id] = None
                 yield job_id
 
     def may_yield(self, job: Job, priority: int, now_ns: int) -> bool:
@@ -78,6 +90,8 @@ class Preemptible:
     def _time(self, job: Job, watched: Watched, now_ns: int) -> None:
         if watched.old_at == NEVER and job.state == job_life.RUNNING:
             watched.old_at = self._ring_after(job, now_ns, job.spec.min_run_s)
+        if watched.grow_at == NEVER and job.state == job_life.RUNNING:
+            watched.grow_at = self._ring_after(job, now_ns, max(job.spec.min_run_s, self.grow_after_s))
         if is_saving(job) and not watched.save_until:
             watched.save_until = self._ring_after(job, now_ns, job.spec.checkpoint_grace_s)
 
@@ -88,8 +102,13 @@ class Preemptible:
 
 
 def is_saving(job: Job) -> bool:
-    """It was preempted, and has more time than any job that is stopped."""
-    return job.stop_reason == job_life.PREEMPTED and job.stop_grace_ms > job.spec.grace_s * 1_000
+    """It is to go on by another attempt, and has more time than any job that is stopped."""
+    return job.stop_reason in job_life.GOES_ON and job.stop_grace_ms > job.spec.grace_s * 1_000
+
+
+def may_grow(spec: JobSpec) -> bool:
+    """It says that it saves its work when it is told to, and may have more nodes than it needs."""
+    return spec.preemptible and spec.checkpoint_grace_s > 0 and spec.nodes_max > spec.nodes
 
 
 def has_saved(job: Job) -> bool:

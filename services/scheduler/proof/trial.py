@@ -26,7 +26,7 @@ DECISIONS_MAX: Final = 20_000
 
 def copied(state: State, trial: Trial) -> bool:
     """`trial` on a copy of which nothing is shared."""
-    other = State(snapshot.copy(state.cluster), placement=state.capacity.strategy)
+    other = State(snapshot.copy(state.cluster), state.capacity.strategy, state.preemptible.grow_after_s)
     other.begin(state.epoch, state.now_ns)
     other.pass_time(state.wall_ns)
     return trial(other)

@@ -18,6 +18,7 @@ from tests.sim.checkers.epoch_never_falls import EpochNeverFalls
 from tests.sim.checkers.every_job_ends import EveryJobEnds
 from tests.sim.checkers.fifo_is_kept import FifoIsKept
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
+from tests.sim.checkers.gangs_grow_past_nobody import GangsGrowPastNobody
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
 from tests.sim.checkers.lost_only_after_a_lease import LostOnlyAfterALease
 from tests.sim.checkers.mig_placements_legal import MigPlacementsLegal
@@ -48,6 +49,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     EveryJobEnds,
     FifoIsKept,
     GangWholeOrNotAtAll,
+    GangsGrowPastNobody,
     GpuNeverShared,
     LostOnlyAfterALease,
     MigPlacementsLegal,

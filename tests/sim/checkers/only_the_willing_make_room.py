@@ -7,7 +7,7 @@ from typing import Final
 from libs.common.change import Change, Stamp
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit, JobClosed, JobPreempted, JobUpdated, Unknown
-from libs.common.job_life import PREEMPTED
+from libs.common.job_life import GOES_ON
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
@@ -32,10 +32,12 @@ class OnlyTheWillingMakeRoom(Checker):
         if isinstance(fact, JobClosed):
             job = cluster.jobs[fact.job_id]
             well = fact.outcome == "completed" or job.cancel is not None
-            if job.stop_reason == PREEMPTED and not well:
-                self.fail(f"{fact.job_id} was preempted and is {fact.outcome} for it ({fact.reason})")
+            if job.stop_reason in GOES_ON and not well:
+                self.fail(f"{fact.job_id} was {job.stop_reason} and is {fact.outcome} for it ({fact.reason})")
 
     def _preempted(self, cluster: Cluster, fact: JobPreempted, seen: int) -> None:
+        if fact.by == fact.job_id:
+            return  # `gangs_grow_past_nobody`
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
         known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
         if not job.spec.preemptible or (known and job.spec.priority >= by.spec.priority):
