@@ -108,6 +108,7 @@ def preempted(cluster: Cluster, fact: f.JobPreempted, stamp: Stamp) -> Change:
         job.preemption.grown += 1
         return _stop(job, job_life.GROWN, fact.signal, fact.grace_ms)
     job.preemption.times, job.preemption.by = job.preemption.times + 1, fact.by
+    job.preemption.sliced_ns = stamp.at_ns if fact.sliced else job.preemption.sliced_ns
     return _stop(job, job_life.PREEMPTED, fact.signal, fact.grace_ms)
 
 

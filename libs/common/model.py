@@ -85,9 +85,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     From `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run; it begins when each job of `after`
     has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
     releases it. With a `reservation` it runs where and while that one is. An `array` is as many jobs.
-    One that is `preemptible` makes room for jobs of higher priority once it has run for `min_run_s`: it hears `checkpoint_signal`, has
-    `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max` it has from `nodes` to so many of them, each
-    attempt as many as there are for it when it is placed; one that saves its work may be begun anew with more.
+    One that is `preemptible` makes room for jobs of higher priority (or of equal: `JobQueue.time_slice_s`) once it has run for
+    `min_run_s`: it hears `checkpoint_signal`, has `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max`
+    it has from `nodes` to so many of them, each attempt as many as there are for it when it is placed; one that saves its work may be
+    begun anew with more.
     """
 
     command: tuple[str, ...]

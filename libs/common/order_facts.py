@@ -9,7 +9,8 @@ from libs.common.model import JobId
 class QueueSet(Fact, frozen=True, tag="queue.set"):
     """A queue is there from now on, or is another: its policy, its part where queues compete (`weight`), and how many seconds of
     waiting make up for one step of priority (`ageing_s`, 0: never). A policy that the scheduler does not know is its own setting.
-    `backfill`: whether those that do not delay it may pass its first job; None: in every queue but one of policy fifo.
+    `backfill`: whether those that do not delay it may pass its first job; None: in every queue but one of policy fifo. `time_slice_s`: how
+    long those that take turns run before they make room for each other (0: they do not).
     """
 
     queue: str
@@ -18,6 +19,7 @@ class QueueSet(Fact, frozen=True, tag="queue.set"):
     ageing_s: int = 0
     user: str = ""
     backfill: bool | None = None
+    time_slice_s: int = 0
 
 
 class JobUpdated(Fact, frozen=True, tag="job.updated"):

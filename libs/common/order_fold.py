@@ -19,7 +19,8 @@ RUNS_MAX = 64
 
 def queue_set(cluster: Cluster, fact: f.QueueSet, stamp: Stamp) -> Change:
     backfill = fact.policy != FIFO if fact.backfill is None else fact.backfill
-    cluster.queues[fact.queue] = JobQueue(fact.queue, fact.policy, max(1, fact.weight), max(0, fact.ageing_s), backfill)
+    weight, ageing_s, slice_s = max(1, fact.weight), max(0, fact.ageing_s), max(0, fact.time_slice_s)
+    cluster.queues[fact.queue] = JobQueue(fact.queue, fact.policy, weight, ageing_s, backfill, slice_s)
     return Change()
 
 

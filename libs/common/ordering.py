@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.model import JobId
+from libs.common.model import JobId, JobSpec
 
 # The queue of jobs that name none. It is always there; until somebody sets it, the scheduler's own setting is its policy.
 DEFAULT_QUEUE: Final = "default"
@@ -33,7 +33,8 @@ MIB: Final = 1 << 20
 
 class JobQueue(msgspec.Struct):
     """A queue by its name. `ageing_s` of waiting make up for one step of priority (0: never); the queue that holds least for its
-    `weight` goes first; `backfill`: its first job, while it does not fit, lets those pass that do not delay it.
+    `weight` goes first; `backfill`: its first job, while it does not fit, lets those pass that do not delay it. With a `time_slice_s`
+    its jobs take turns.
     """
 
     name: str
@@ -41,6 +42,13 @@ class JobQueue(msgspec.Struct):
     weight: int = 100
     ageing_s: int = 0
     backfill: bool = True
+    time_slice_s: int = 0
+
+    def slice_s(self, spec: JobSpec) -> int:
+        """How long such a job runs at least before it makes room for one of equal priority that waits here; 0: it takes no turns. Only
+        who has time to save its work does: else two jobs that are longer than a slice would begin anew for ever.
+        """
+        return self.time_slice_s if spec.preemptible and spec.checkpoint_grace_s else 0
 
 
 class Use(msgspec.Struct):

@@ -9,7 +9,8 @@ from libs.common.model import JobId, Member, NodeId
 class JobPreempted(Fact, frozen=True, tag="job.preempted"):
     """The attempt ends to make room for job `by`, or, where that is the job itself, to begin anew with more nodes: it hears `signal`, may
     save its work, and is killed after `grace_ms` at the latest. It waits again then, and none of its retries is used up.
-    `lost_share_ms`: what it would have to do again, by its last checkpoint (hundredths of a GPU times milliseconds).
+    `lost_share_ms`: what it would have to do again, by its last checkpoint (hundredths of a GPU times milliseconds). `sliced`: it has had
+    its turn (`JobQueue.time_slice_s`), and waits behind those that wait.
     """
 
     job_id: JobId
@@ -18,6 +19,7 @@ class JobPreempted(Fact, frozen=True, tag="job.preempted"):
     signal: int = 15
     grace_ms: int = 10_000
     lost_share_ms: int = 0
+    sliced: bool = False
 
 
 class DevicesReserved(Fact, frozen=True, tag="devices.reserved"):

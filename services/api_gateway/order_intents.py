@@ -33,13 +33,15 @@ UPDATE_FIELDS: Final = ("priority", "time_limit", "time_limit_s", "user")
 
 class QueueWish(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `PUT /v1/queues/{name}`. `ageing` is a duration of waiting that makes up for one step of priority; 0: none. `backfill`:
-    whether those that do not delay it may pass the first job; null: in every queue but one of policy fifo.
+    whether those that do not delay it may pass the first job; null: in every queue but one of policy fifo. `time_slice` is a duration of
+    running after which those that take turns make room for each other; 0: they do not.
     """
 
     policy: str
     weight: int = 100
     ageing: int | str = 0
     backfill: bool | None = None
+    time_slice: int | str = 0
 
 
 QUEUE_FIELDS: Final = QueueWish.__struct_fields__
@@ -164,4 +166,10 @@ def queue_setting(body: object, name: str, user: str, plugged: Iterable[str] = (
     check_range("weight", wish.weight, 1, WEIGHT_MAX)
     ageing_s = duration_s(wish.ageing, "ageing")
     check_range("ageing", ageing_s, 0, YEAR_S)
-    return QueueSet(queue=name, policy=wish.policy, weight=wish.weight, ageing_s=ageing_s, user=user, backfill=wish.backfill)
+    slice_s = duration_s(wish.time_slice, "time_slice")
+    check_range("time_slice", slice_s, 0, YEAR_S)
+    if ageing_s and slice_s:
+        raise Refused("time_slice: where jobs take turns, the higher priority always goes first: leave out ageing, or time_slice")
+    return QueueSet(
+        queue=name, policy=wish.policy, weight=wish.weight, ageing_s=ageing_s, user=user, backfill=wish.backfill, time_slice_s=slice_s
+    )

@@ -295,9 +295,9 @@ def claim(state: State) -> Sequence[AnyFact]:
 
 
 def preempt(state: State) -> Sequence[AnyFact]:
-    """Nothing fits: the first in line is given room by jobs of lower priority that said they may be preempted, as far as they can make it,
-    else the first of another queue. The devices are reserved for it from now on, and those behind it in line go on. Of an array the next
-    element begins, for which room is made then.
+    """Nothing fits: the first in line is given room by those that said they may be preempted (of lower priority, or of its own once they
+    had their turn), as far as they can make it, else the first of another queue. The devices are reserved for it from now on, and those
+    behind it in line go on. Of an array the next element begins, for which room is made then.
     """
     versions = state.versions
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:

@@ -12,6 +12,7 @@ from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.forecast import Forecast
 from services.scheduler.placement.wish import Wish
 from services.scheduler.preemption.offers import Offers
+from services.scheduler.preemption.preemptible import Need
 
 KEPT_MAX: Final = 32
 
@@ -24,7 +25,7 @@ class Outlook:
         self.cluster: Final = cluster
         self.capacity: Final = capacity
         self.forecasts: Final[dict[tuple[Wish, str], Forecast]] = {}
-        self.offered: Final[dict[tuple[Wish, str, int], Offers]] = {}
+        self.offered: Final[dict[tuple[Wish, str, Need], Offers]] = {}
 
     def forecast(self, wish: Wish, circle: str, wall_ns: int) -> Forecast:
         """When nodes will serve this wish. A circle matters only to parts of devices."""
@@ -33,9 +34,9 @@ class Outlook:
         found.bring_up(self.cluster, self.capacity.places, wall_ns)
         return found
 
-    def offers(self, wish: Wish, circle: str, priority: int, may_end: Callable[[Job], bool]) -> Offers:
-        """What nodes could offer this wish if jobs of lower priority ended."""
-        found = self._kept(self.offered, (wish, circle, priority), lambda: Offers(wish, circle, may_end))
+    def offers(self, wish: Wish, circle: str, need: Need, may_end: Callable[[Job], bool]) -> Offers:
+        """What nodes could offer this wish if those ended that make room for who needs it."""
+        found = self._kept(self.offered, (wish, circle, need), lambda: Offers(wish, circle, may_end))
         found.bring_up(self.capacity, self.cluster)
         return found
 

@@ -39,7 +39,7 @@ from services.scheduler.placement.wish import Wish
 from services.scheduler.policies import OrderKey, Policy, Sizes
 from services.scheduler.ports import Ports
 from services.scheduler.preemption.offers import Offers, share_of
-from services.scheduler.preemption.preemptible import Preemptible
+from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.queue import LaneId, Queue, Shape, shape_of
 
 
@@ -99,7 +99,7 @@ class State:
         self.outlook = Outlook(cluster, self.capacity)
         self.no_room: tuple[object, ...] = ()
         self.none_grows: tuple[object, ...] = ()
-        self.preemptible = Preemptible(grow_after_s)
+        self.preemptible = Preemptible(self.slice_of, grow_after_s)
         # Jobs that wait for reserved devices, and what that is by tenant; the versions at which none of them could be placed.
         self.reserved: dict[JobId, Kept] = {}
         self.reserved_share: Counter[TenantId] = Counter()
@@ -139,6 +139,7 @@ class State:
             self.outlook.forget()
         if isinstance(fact, QueueSet):
             self._reorder(fact.queue)
+            self.preemptible.reslice(self.cluster.jobs, fact.queue)
         if isinstance(fact, TermBegan | PluginDisabled):
             self._reorder()
 
@@ -190,6 +191,13 @@ class State:
     def queue_named(self, name: str) -> JobQueue:
         return self.cluster.queues.get(name) or JobQueue(name)
 
+    def queue_of(self, job: Job) -> JobQueue:
+        return self.queue_named(job.spec.queue or DEFAULT_QUEUE)
+
+    def slice_of(self, job: Job) -> int:
+        """How many seconds its turn lasts; 0: it takes none."""
+        return self.queue_of(job).slice_s(job.spec)
+
     def policy_of(self, queue: JobQueue) -> Policy:
         return policies.policy_named(queue.policy, self.cluster.plugins)
 
@@ -199,9 +207,12 @@ class State:
         return LaneId(name, job.tenant if ranked is not None else "")
 
     def key_of(self, job: Job) -> OrderKey:
-        """Its place in its lane. An array stands behind those of its elements that wait again."""
-        queue = self.queue_named(job.spec.queue or DEFAULT_QUEUE)
-        return (*self.policy_of(queue).key(job, queue, self.wall_ns), job.elements is not None)
+        """Its place in its lane. An array stands behind those of its elements that wait again. Where jobs take turns, priority says who may
+        make room for whom, so it goes first; and whose turn was over last goes last, whatever the policy.
+        """
+        queue = self.queue_of(job)
+        turn = (-job.spec.priority, job.preemption.sliced_ns) if queue.time_slice_s else ()
+        return (*turn, *self.policy_of(queue).key(job, queue, self.wall_ns), job.elements is not None)
 
     def forecast(self, wish: Wish, circle: str) -> Forecast:
         """When nodes will serve this wish."""
@@ -224,9 +235,9 @@ class State:
         for job_id in self.preemptible.ring(self.cluster.jobs, now_ns):
             self.capacity.touch(self.cluster.jobs[job_id].members)
 
-    def offers(self, wish: Wish, circle: str, priority: int) -> Offers:
-        """What nodes could offer this wish if jobs of lower priority ended."""
-        return self.outlook.offers(wish, circle, priority, lambda job: self.preemptible.may_yield(job, priority, self.now_ns))
+    def offers(self, wish: Wish, circle: str, need: Need) -> Offers:
+        """What nodes could offer this wish if those ended that make room for who needs it."""
+        return self.outlook.offers(wish, circle, need, lambda job: self.preemptible.may_yield(job, need, self.now_ns))
 
     def wake_models(self, now_ns: int, quiet: tuple[NodeId, ...]) -> None:
         """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
@@ -250,7 +261,7 @@ class State:
 
     def _wait(self, job: Job) -> None:
         self.queue.add(job, self.key_of(job), self.lane_of(job))
-        turns_ns = self.policy_of(self.queue_named(job.spec.queue or DEFAULT_QUEUE)).turns_ns
+        turns_ns = self.policy_of(self.queue_of(job)).turns_ns
         if turns_ns is not None and turns_ns(job) >= self.wall_ns:
             heappush(self.turns, (turns_ns(job), job.job_id))
 

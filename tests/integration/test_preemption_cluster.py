@@ -54,6 +54,25 @@ async def test_a_job_saves_its_work_makes_room_and_goes_on(cluster: Chaos, tmp_p
     assert "1 time, last for" in shown and "Checkpoint:" in shown
 
 
+async def test_two_jobs_take_turns_on_the_same_devices_and_lose_nothing(cluster: Chaos, tmp_path: Path) -> None:
+    shell = shell_of(cluster, tmp_path)
+    await shell.run("queue", "set", "shared", "--policy", "priority", "--time-slice", "1s")
+    flags = ("--queue", "shared", "--preemptible", "--checkpoint-signal", "USR1", "--checkpoint-grace", "1m", "-g", "2")
+    for name in ("one", "two"):
+        train = (sys.executable, str(TRAIN), "--checkpoint", f"{name}.json", "--steps", "60", "--step-s", "0.05", "--save-every", "30")
+        await shell.run("submit", "-J", name, *flags, "-C", str(tmp_path), "--", *train)
+    jobs = [await until(cluster, name, state="completed") for name in ("one", "two")]
+    assert all(job["preemptions"] >= 1 and job["attempt"] == job["preemptions"] + 1 and job["retries_used"] == 0 for job in jobs)
+    placed = []
+    for job in jobs:
+        rows = (await cluster.get(f"/v1/jobs/{job['id']}/history", limit="1000"))["facts"]
+        placed += [(row["seq"], job["name"]) for row in rows if row["fact"]["kind"] == "job.placed"]
+    assert [name for _, name in sorted(placed)][:4] == ["one", "two", "one", "two"]
+    for job in jobs:
+        out, _ = await shell.run("logs", job["name"])
+        assert "goes on from step 0" not in out and "done after 60 steps" in out
+
+
 async def test_what_is_being_freed_is_not_stolen_while_the_scheduler_dies(cluster: Chaos, tmp_path: Path) -> None:
     shell = shell_of(cluster, tmp_path)
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"

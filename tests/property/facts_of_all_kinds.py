@@ -73,7 +73,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.RequeueRequested(job_id=job.job_id, attempt=job.attempt)
             if job.spec.allocation is not None:
                 yield f.AllocationExtended(job_id=job.job_id, attempt=job.attempt, expires_ns=chance.randrange(9))
-    yield f.QueueSet(queue=chance.choice(("default", "night")), policy=chance.choice(POLICIES))
+    yield f.QueueSet(queue=chance.choice(("default", "night")), policy=chance.choice(POLICIES), time_slice_s=chance.choice((0, 0, 60)))
     start_ns, window = chance.randrange(200) * 1_000_000_000, chance.choice(("course", "night"))
     tenants = (chance.choice(TENANTS),) if chance.random() < 0.5 else ()
     nodes = tuple(chance.sample(NODES, chance.randint(1, 2)))
@@ -203,7 +203,8 @@ def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
         yield f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason=chance.choice(("time_limit", "gang_hurt")))
         if job.spec.allocation is not None and job.warned_ns < job.expires_ns:
             yield f.AllocationWarned(job_id=job.job_id, attempt=job.attempt, expires_ns=job.expires_ns)
-        yield f.JobPreempted(job_id=job.job_id, attempt=job.attempt, by=chance.choice(JOBS), grace_ms=chance.randrange(3))
+        by, sliced = chance.choice(JOBS), chance.random() < 0.3
+        yield f.JobPreempted(job_id=job.job_id, attempt=job.attempt, by=by, grace_ms=chance.randrange(3), sliced=sliced)
         yield f.DevicesReserved(job_id=job.job_id, attempt=job.attempt + 1, members=_reservation(cluster, chance))
     if job.state == job_life.RELEASING and all_over(job):
         yield f.JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=chance.choice(OUTCOMES), exit_code=0)

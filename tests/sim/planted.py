@@ -30,7 +30,8 @@ from services.node_agent.service import Agent
 from services.scheduler import attempts, backfill, buckets, decide, elastic, renewals, reservations, state
 from services.scheduler.leases import Leases
 from services.scheduler.placement import capacity, choose, circles, gang, place, ranking
-from services.scheduler.policies import POLICIES
+from services.scheduler.policies import POLICIES, OrderKey
+from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.renewals import Renewals
 from services.scheduler.service import Scheduler
 from services.scheduler.state import State
@@ -101,6 +102,27 @@ def a_gang_grows_whoever_waits(patch: pytest.MonkeyPatch) -> None:
 def a_preempted_job_has_failed(patch: pytest.MonkeyPatch) -> None:
     """Its end counts like any other: it uses up a retry, or it is over."""
     patch.setattr(attempts, "GOES_ON", ())
+
+
+def a_turn_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Who takes turns makes room as soon as somebody like it waits."""
+    after_s = Preemptible._yields_after_s
+
+    def hasty(self: Preemptible, job: Job, need: Need) -> int | None:
+        return job.spec.min_run_s if after_s(self, job, need) is not None else None
+
+    patch.setattr(Preemptible, "_yields_after_s", hasty)
+
+
+def who_had_its_turn_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
+    """A job that made room after its slice waits where it stood before."""
+    key_of = State.key_of
+
+    def selfish(self: State, job: Job) -> OrderKey:
+        kept = msgspec.structs.replace(job.preemption, sliced_ns=0)
+        return key_of(self, msgspec.structs.replace(job, preemption=kept))
+
+    patch.setattr(State, "key_of", selfish)
 
 
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:

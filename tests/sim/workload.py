@@ -18,6 +18,7 @@ from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
 from tests.sim.preempting import with_preemption
+from tests.sim.turns import turn_acts
 
 JOBS_MIN: Final = 20
 JOBS_MAX: Final = 28
@@ -81,6 +82,7 @@ def workload(seed: int, shape: Shape, storm_s: float) -> list[Act]:
         + array_acts(seed)
         + model_acts(seed, storm_s)
         + allocation_acts(seed)
+        + turn_acts(seed, storm_s)
     )
     ordered = sorted((at_s, index) for index, (at_s, _) in enumerate(acts))
     return [Act(at_s, number, acts[index][1]) for number, (at_s, index) in enumerate(ordered)]

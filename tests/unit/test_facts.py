@@ -78,6 +78,8 @@ LEFT_AT_DEFAULT = (
     "tenant.set.gpu_hours_per",
     "budget.exhausted.month",
     "queue.set.backfill",
+    "queue.set.time_slice_s",
+    "job.preempted.sliced",
 )
 
 

@@ -106,6 +106,15 @@ def test_a_queue_is_set_by_policy_weight_and_ageing() -> None:
     )
 
 
+def test_a_queue_has_time_slices_where_that_is_said() -> None:
+    wish = {"policy": "las", "time_slice": "10m"}
+    assert intents.queue_setting(wish, "night", "root") == f.QueueSet(queue="night", policy="las", user="root", time_slice_s=600)
+    with pytest.raises(Refused, match="ageing"):
+        intents.queue_setting(wish | {"ageing": "1m"}, "night", "root")
+    with pytest.raises(Refused, match="time_slice"):
+        intents.queue_setting(wish | {"time_slice": -1}, "night", "root")
+
+
 @pytest.mark.parametrize("wish", [None, {}, {"policy": "best"}, {"policy": "fifo", "weight": 0}, {"policy": "fifo", "speed": 1}])
 def test_a_queue_that_means_nothing_is_refused(wish: object) -> None:
     with pytest.raises(Refused):

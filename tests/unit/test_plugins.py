@@ -21,6 +21,7 @@ from services.scheduler.explain import explain
 from services.scheduler.placement import strategies
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.plugged import Guard, Plugged
+from services.scheduler.preemption.preemptible import Need
 from services.scheduler.state import State
 from services.scheduler.what_if import WhatIfAsk, what_if
 from tests.given import EPOCH, SECOND_NS, given, member, placed, registered, spec, started, tell, waiting
@@ -302,10 +303,10 @@ def test_what_others_could_offer_is_found_anew_when_a_score_counts_no_more() -> 
     plugins.load([point("mine", "widest", SCORE)])
     wish = wish_of(spec(gpus=2, placement="mine"))
     state = in_term(TERM, registered("a"), registered("b", gpus=2), running("low", "a", 0, 1, 2))
-    before = dict(state.offers(wish, "", 90).of)
+    before = dict(state.offers(wish, "", Need(90)).of)
     state.apply_own((f.PluginDisabled(extends="score", name="mine", version="", reason="it was slow"),), 0)
     heir = State(snapshot.copy(state.cluster))
-    assert state.offers(wish, "", 90).of == heir.offers(wish, "", 90).of != before
+    assert state.offers(wish, "", Need(90)).of == heir.offers(wish, "", Need(90)).of != before
 
 
 def test_a_proof_names_the_order_of_a_plug_in() -> None:

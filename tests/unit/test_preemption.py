@@ -6,7 +6,7 @@ from libs.common.model import JobId, NodeId
 from services.scheduler.decide import decide
 from services.scheduler.outlook import KEPT_MAX
 from services.scheduler.placement.wish import Wish
-from services.scheduler.preemption.preemptible import Preemptible
+from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.state import State
 from tests.given import SECOND_NS, ended, finished, given, member, placed, registered, released, started, tell, waiting
 from tests.unit.test_scheduler_decide import decisions
@@ -314,7 +314,7 @@ def test_whose_end_is_needed_is_not_spared() -> None:
 def test_what_nodes_could_offer_is_kept_for_so_many_wishes_only() -> None:
     state = given(registered("a"), running("low", 0, 1, 2, 3))
     for gpus in range(KEPT_MAX + 3):
-        state.offers(Wish(gpus=gpus), "default", 90)
+        state.offers(Wish(gpus=gpus), "default", Need(90))
     assert len(state.outlook.offered) == len(state.capacity.followers) == KEPT_MAX
 
 
@@ -329,7 +329,7 @@ def test_an_attempt_that_is_over_before_it_is_timed_or_before_its_time_rings_for
     state = given(registered("a"), running("low", 0, 1, 2, 3, min_run_s=5))
     job, jobs = state.cluster.jobs[JobId("low")], state.cluster.jobs
     for timed in (False, True):
-        watching = Preemptible()
+        watching = Preemptible(lambda job: 0)
         job.state = "running"
         watching.note(job)
         assert not timed or list(watching.ring(jobs, 0)) == []

@@ -18,6 +18,7 @@ COLUMNS: Final = (
     Column("WEIGHT", right=True),
     Column("AGEING", right=True),
     Column("BACKFILL"),
+    Column("TIME SLICE", right=True),
     Column("WAITING", right=True),
     Column("ON NODES", right=True),
     Column("NOTE", flexible=True),
@@ -53,6 +54,7 @@ def list_queues(form: str, no_headers: bool) -> None:
     default=None,
     help="Whether others may pass the first job where that does not delay it (default: not with fifo).",
 )
+@click.option("--time-slice", type=DURATION, help="Preemptible jobs of equal priority take turns, each for so long (default: they do not).")
 @formatted
 def set_queue(name: str, form: str, **given: object) -> None:
     """Make a queue, or exchange how it is ordered."""
@@ -69,6 +71,7 @@ def _row(queue: Json) -> list[str]:
         str(queue["weight"]),
         f"{queue['ageing_s']}s" if queue["ageing_s"] else "-",
         "yes" if queue["backfill"] else "no",
+        f"{queue['time_slice_s']}s" if queue["time_slice_s"] else "-",
         str(queue["jobs_waiting"]),
         str(queue["jobs_on_nodes"]),
         queue.get("note") or "-",

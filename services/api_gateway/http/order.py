@@ -83,7 +83,7 @@ async def list_queues(request: Request) -> Response:
 
 @router.put("/v1/queues/{name}", openapi_extra=documented(Query, order_intents.QUEUE_FIELDS))
 async def set_queue(request: Request, name: str) -> Response:
-    """Make a queue, or exchange its policy, weight, ageing and backfill."""
+    """Make a queue, or exchange its policy, weight, ageing, backfill and time slice."""
     read(request, Query)
     gateway = gateway_of(request)
     known = name in gateway.cluster.queues

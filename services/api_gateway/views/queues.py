@@ -10,7 +10,8 @@ from libs.common.plugins import ORDER, ref
 
 class QueueShown(msgspec.Struct):
     """`policy` is empty where the scheduler's own setting holds; `ageing_s` of waiting make up for one step of priority (0: never);
-    `backfill`: others may pass its first job where that does not delay it. `note` says why the queue does not go by its policy, which is
+    `backfill`: others may pass its first job where that does not delay it; `time_slice_s`: how long those run that take turns (0: none
+    do). `note` says why the queue does not go by its policy, which is
     a plug-in's.
     """
 
@@ -22,6 +23,7 @@ class QueueShown(msgspec.Struct):
     jobs_waiting: int
     jobs_on_nodes: int
     note: str = ""
+    time_slice_s: int = 0
 
 
 def queue_shown(cluster: Cluster, queue: JobQueue) -> QueueShown:
@@ -29,7 +31,8 @@ def queue_shown(cluster: Cluster, queue: JobQueue) -> QueueShown:
     waiting = sum(job.waiting for job in jobs if job.state in (job_life.PENDING, job_life.QUEUED))
     on_nodes = sum(job.state in job_life.ON_NODES for job in jobs)
     note = _note(cluster, queue.policy)
-    return QueueShown(queue.name, queue.policy, queue.weight, queue.ageing_s, queue.backfill, waiting, on_nodes, note)
+    given = (queue.name, queue.policy, queue.weight, queue.ageing_s, queue.backfill)
+    return QueueShown(*given, waiting, on_nodes, note, queue.time_slice_s)
 
 
 def _note(cluster: Cluster, policy: str) -> str:

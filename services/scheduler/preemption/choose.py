@@ -13,11 +13,13 @@ from msgspec.structs import replace
 from libs.common.cluster import Job
 from libs.common.facts import JobPreempted
 from libs.common.model import JobId
+from libs.common.ordering import DEFAULT_QUEUE
 from services.scheduler.placement import gang
 from services.scheduler.placement.choose import Choice
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import Wish
 from services.scheduler.preemption.offers import Cost, Offer, Offers, saved_ns, share_of
+from services.scheduler.preemption.preemptible import Need
 from services.scheduler.reservations import closed_to
 from services.scheduler.state import State
 
@@ -36,8 +38,11 @@ class _Picked(NamedTuple):
 
 
 def room_for(state: State, job: Job, wish: Wish, barred: int = 0) -> Room | None:
-    """What jobs of lower priority can make, on other nodes than the barred ones; None where they cannot, or need not."""
-    offers = state.offers(wish, circle_of(state.cluster, job.tenant), job.spec.priority)
+    """What jobs of lower priority can make, and those that had their turn, on other nodes than the barred ones; None where they cannot, or
+    need not.
+    """
+    need = Need(job.spec.priority, (job.spec.queue or DEFAULT_QUEUE) if state.slice_of(job) else "")
+    offers = state.offers(wish, circle_of(state.cluster, job.tenant), need)
     room = _room(state, wish, offers.of, offers.members & ~(closed_to(state, job) | barred), lambda: offers.cheapest(state.wall_ns))
     return room if room is not None and room.victims else None
 
@@ -58,9 +63,14 @@ def preempted(state: State, job: Job, by: Job) -> JobPreempted:
     """It hears its own signal and has its own time, and after that what any job has that is stopped."""
     spec = job.spec
     signal, grace_s = (spec.checkpoint_signal, spec.checkpoint_grace_s + spec.grace_s) if spec.checkpoint_grace_s else (15, spec.grace_s)
-    lost_ms = lost_ns(job, state.wall_ns) // 1_000_000
     return JobPreempted(
-        job_id=job.job_id, attempt=job.attempt, by=by.job_id, signal=signal, grace_ms=grace_s * 1_000, lost_share_ms=lost_ms
+        job_id=job.job_id,
+        attempt=job.attempt,
+        by=by.job_id,
+        signal=signal,
+        grace_ms=grace_s * 1_000,
+        lost_share_ms=lost_ns(job, state.wall_ns) // 1_000_000,
+        sliced=by is not job and spec.priority == by.spec.priority,
     )
 
 

@@ -4,36 +4,45 @@ Pure. Times are of this machine's boot clock, from when this process saw the job
 anew, as with start limits. Held by tests/unit/test_preemption.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from libs.common import job_life
 from libs.common.cluster import Job
 from libs.common.model import JobId, JobSpec
+from libs.common.ordering import DEFAULT_QUEUE, SECOND_NS
 
 NEVER: Final = 1 << 62
 
 
+class Need(NamedTuple):
+    """Who asks for room: one of this priority, which takes turns with those of its queue if that is named."""
+
+    priority: int
+    queue: str = ""
+
+
 class Watched(msgspec.Struct):
-    """An attempt; from `old_at` on it may be preempted, from `grow_at` on be begun anew with more nodes (0: never), at `save_until` it has
-    had its time to save (0: it is not preempted).
+    """An attempt that was seen to run at `began_at`; from `grow_at` on it may be begun anew with more nodes (0: it may not); at
+    `save_until` it has had its time to save (0: it is not preempted).
     """
 
     attempt: int
-    old_at: int
-    grow_at: int
+    began_at: int = NEVER
+    grow_at: int = 0
     save_until: int = 0
 
 
 class Preemptible:
     """`overdue` are those that were told to save their work and whose time for it is over; `ripe` those that have run for long enough to be
-    begun anew with more nodes.
+    begun anew with more nodes. `slice_of` says how long a job's turn is.
     """
 
-    def __init__(self, grow_after_s: int = 0) -> None:
+    def __init__(self, slice_of: Callable[[Job], int], grow_after_s: int = 0) -> None:
+        self.slice_of: Final = slice_of
         self.grow_after_s: Final = grow_after_s
         self.jobs: dict[JobId, Watched] = {}
         self.overdue: dict[JobId, None] = {}
@@ -52,10 +61,8 @@ class Preemptible:
             self.ripe.pop(job.job_id, None)
             return
         if watched is None or watched.attempt != job.attempt:
-            old_at, grow_at = NEVER if job.spec.min_run_s else 0, NEVER if may_grow(job.spec) else 0
-            watched = self.jobs[job.job_id] = Watched(job.attempt, old_at, grow_at)
-        begins = job.state == job_life.RUNNING and NEVER in (watched.old_at, watched.grow_at)
-        if begins or (is_saving(job) and not watched.save_until):
+            watched = self.jobs[job.job_id] = Watched(job.attempt)
+        if (watched.began_at == NEVER and job.state == job_life.RUNNING) or (is_saving(job) and not watched.save_until):
             self._begun[job.job_id] = None
 
     def begin(self, jobs: dict[JobId, Job]) -> None:
@@ -81,22 +88,43 @@ class Preemptible:
                     self.ripe[job_id] = None
                 yield job_id
 
-    def may_yield(self, job: Job, priority: int, now_ns: int) -> bool:
-        """Whether it may be preempted for a job of this priority."""
+    def may_yield(self, job: Job, need: Need, now_ns: int) -> bool:
+        """Whether it may be preempted for who needs that."""
         watched = self.jobs.get(job.job_id)
         runs = job.state in (job_life.PLACED, job_life.RUNNING) and not job.stop_reason and job.cancel is None
-        return watched is not None and runs and job.spec.priority < priority and watched.old_at <= now_ns
+        after_s = self._yields_after_s(job, need)
+        if watched is None or not runs or after_s is None:
+            return False
+        return not after_s or watched.began_at + after_s * SECOND_NS <= now_ns
+
+    def _yields_after_s(self, job: Job, need: Need) -> int | None:
+        """How long it runs before it makes room for who needs that; None: it never does."""
+        if job.spec.priority < need.priority:
+            return job.spec.min_run_s
+        equal = job.spec.priority == need.priority and (job.spec.queue or DEFAULT_QUEUE) == need.queue
+        slice_s = self.slice_of(job) if equal else 0
+        return max(job.spec.min_run_s, slice_s) if slice_s else None
+
+    def reslice(self, jobs: dict[JobId, Job], queue: str) -> None:
+        """Turns in this queue are longer or shorter now: who has begun one is looked at again at once, and when it is over."""
+        for job_id, watched in self.jobs.items():
+            if watched.began_at < NEVER and (jobs[job_id].spec.queue or DEFAULT_QUEUE) == queue:
+                self._ring_after(jobs[job_id], 0, 0)
+                self._ring_after(jobs[job_id], watched.began_at, self.slice_of(jobs[job_id]))
 
     def _time(self, job: Job, watched: Watched, now_ns: int) -> None:
-        if watched.old_at == NEVER and job.state == job_life.RUNNING:
-            watched.old_at = self._ring_after(job, now_ns, job.spec.min_run_s)
-        if watched.grow_at == NEVER and job.state == job_life.RUNNING:
-            watched.grow_at = self._ring_after(job, now_ns, max(job.spec.min_run_s, self.grow_after_s))
+        if watched.began_at == NEVER and job.state == job_life.RUNNING:
+            watched.began_at = now_ns
+            for after_s in (job.spec.min_run_s, self.slice_of(job)):
+                if after_s:
+                    self._ring_after(job, now_ns, after_s)
+            if may_grow(job.spec):
+                watched.grow_at = self._ring_after(job, now_ns, max(job.spec.min_run_s, self.grow_after_s))
         if is_saving(job) and not watched.save_until:
             watched.save_until = self._ring_after(job, now_ns, job.spec.checkpoint_grace_s)
 
     def _ring_after(self, job: Job, now_ns: int, seconds: int) -> int:
-        at_ns = now_ns + seconds * 1_000_000_000
+        at_ns = now_ns + seconds * SECOND_NS
         heappush(self._timers, (at_ns, job.job_id, job.attempt))
         return at_ns
 

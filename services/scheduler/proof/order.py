@@ -81,7 +81,10 @@ def reason(state: State, job: Job, other: Job) -> str:
     name = policy_name(state, job)
     if name in policies.PLUGGED:
         return f"is first by the order {name}"
-    if other.spec.priority > job.spec.priority and name in ("priority", "fair_share"):
+    slices = state.queue_named(own.queue).time_slice_s > 0
+    if other.spec.priority > job.spec.priority and (slices or name in ("priority", "fair_share")):
         return f"has priority {other.spec.priority}, this one {job.spec.priority}"
-    same = state.key_of(other)[:2] == state.key_of(job)[:2]
+    if slices and other.preemption.sliced_ns < job.preemption.sliced_ns:
+        return "has waited longer for its turn"
+    same = state.key_of(other)[:-2] == state.key_of(job)[:-2]
     return _FIRST if same or other.seq < job.seq else _WORDS.get(name, _FIRST)

@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+from libs.common import job_life
 from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU
+from libs.common.ordering import SECOND_NS
 from libs.common.words import counted
 from services.scheduler.limits import over_limit, passes_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
@@ -90,9 +92,22 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
         found = [*queue, *order.promised(state, job), *nodes.blockers]
         return Reason(f"it would fit, but {first} is before it in the queue and waits for devices", found, wait)
     together = [blocker("nodes that are not together as it asks", nodes.serving, _apart(job))] if apart else []
-    behind = f"; {ahead.first[0].job_id} is before it in the queue" if ahead.many else ""
+    behind = f"; {ahead.first[0].job_id} is before it in the queue" if ahead.many else _turn(state, job)
     found = [*queue, *together, *nodes.blockers]
     return Reason(f"it needs {_wish(job)}, and {_enough(job, nodes.serving, bool(kept))}{behind}", found, wait)
+
+
+def _turn(state: State, job: Job) -> str:
+    """Of those with which it takes turns, whose is over next."""
+    slice_s, place = state.slice_of(job), (state.queue_of(job), job.spec.priority)
+    runs = [other for job_id in state.preemptible.jobs if (other := state.cluster.jobs[job_id]).state == job_life.RUNNING]
+    turns = [other for other in runs if slice_s and state.slice_of(other) and (state.queue_of(other), other.spec.priority) == place]
+    if not turns:
+        return ""
+    first = min(turns, key=lambda other: other.started_ns)
+    ran_s = min((state.wall_ns - first.started_ns) // SECOND_NS, slice_s)
+    spent = f"{ran_s // 60} of its {slice_s // 60} minutes" if slice_s % 60 == 0 else f"{ran_s} of its {slice_s} seconds"
+    return f"; it waits for its turn: {first.job_id} has run {spent}"
 
 
 def _apart(job: Job) -> str:

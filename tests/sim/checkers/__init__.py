@@ -36,6 +36,7 @@ from tests.sim.checkers.shares_never_exceed_a_device import SharesNeverExceedADe
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
 from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
+from tests.sim.checkers.turns_are_kept import TurnsAreKept
 
 ALL: Final[tuple[type[Checker], ...]] = (
     AllocationsEndInTime,
@@ -67,4 +68,5 @@ ALL: Final[tuple[type[Checker], ...]] = (
     StartedOnlyWhenPlaced,
     TenantsNeverShareAGpu,
     TimeLimitNeverEarly,
+    TurnsAreKept,
 )

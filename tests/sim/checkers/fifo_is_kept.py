@@ -1,4 +1,4 @@
-"""In a fifo queue that does not backfill no job is placed while an earlier one of its tenant waits there that asks for no more.
+"""In a fifo queue without backfill and time slices no job is placed while an earlier one of its tenant waits there that asks for no more.
 
 Unless devices were reserved for it when it was the first.
 """
@@ -40,6 +40,7 @@ class FifoIsKept(Checker):
             or queue is None
             or queue.policy != "fifo"
             or queue.backfill
+            or queue.time_slice_s
             or placed.preemption.reserved
             or self.touched.get(f"queue {queue.name}", 0) > commit.seen
         ):

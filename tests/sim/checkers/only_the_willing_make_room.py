@@ -1,5 +1,5 @@
-"""A job is preempted only if it said that it may be, for a job of higher priority, not before it has run for as long as it asked for;
-and it is tried again, whatever came of it, unless it had ended well or somebody cancelled it.
+"""A job is preempted only if it said that it may be, for a job of higher priority (or of equal, after its turn), not before it has run for
+as long as it asked for; and it is tried again, whatever came of it, unless it had ended well or somebody cancelled it.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ class OnlyTheWillingMakeRoom(Checker):
             return  # `gangs_grow_past_nobody`
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
         known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
-        if not job.spec.preemptible or (known and job.spec.priority >= by.spec.priority):
+        if not job.spec.preemptible or (known and job.spec.priority >= by.spec.priority + fact.sliced):
             self.fail(f"{fact.job_id} of priority {job.spec.priority} is preempted for {fact.by} of {by.spec.priority}")
         living = [running for running in self.world.truth.by_job.get(fact.job_id, ()) if running.attempt == fact.attempt]
         ran_s = max((self.world.loop.now - running.began_s for running in living), default=job.spec.min_run_s)
