@@ -17,13 +17,14 @@ from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.secret_messages import SecretAnswer, SecretAsk
 from services.node_agent import serving
+from services.node_agent.drivers import DeviceNodes
 from services.node_agent.environment import environment, reserved
 from services.node_agent.gateways import asked
 from services.node_agent.limits import limits_of
 from services.node_agent.supervision_protocol import Launch, Machine
 
 
-async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, inventory: Sequence[Gpu], bus: Bus) -> Launch:
+async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, inventory: Sequence[Gpu], nodes: DeviceNodes, bus: Bus) -> Launch:
     """Raises Refused when its secrets are not to be had."""
     spec, base = order.spec, machine.environment
     secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
@@ -36,7 +37,7 @@ async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, invent
         stdin=spec.stdin,
         output_limit_bytes=spec.output_limit_bytes,
         ignore_lease=spec.ignores_lease,
-        limits=limits_of(order, inventory, machine.numas),
+        limits=limits_of(order, inventory, machine.numas, nodes),
         gpus=tuple(hold.uuid for hold in order.gpus),
         seq=order.seq,
         time_limit_s=spec.time_limit_s,

@@ -1,5 +1,5 @@
 """What of the host one attempt may use: the processors and the memory that its job asked for, near its devices where the machine says where
-that is.
+that is; and of the devices no other than its own.
 
 A job that asked for nothing is bound by nothing, but its processors still lie beside its devices. Memory is taken from elsewhere only
 where a job did not say how much it needs: a bound that was not asked for must not end it.
@@ -9,15 +9,19 @@ from collections.abc import Mapping, Sequence
 
 from libs.common.messages import StartOrder
 from libs.common.model import Gpu
+from services.node_agent.drivers import DeviceNodes
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.supervision.cgroups import Limits
 
 
-def limits_of(order: StartOrder, inventory: Sequence[Gpu], numas: Mapping[int, Numa]) -> Limits:
-    """`numas`: see `sysfs.numas`; nothing where devices are in name only."""
+def limits_of(order: StartOrder, inventory: Sequence[Gpu], numas: Mapping[int, Numa], nodes: DeviceNodes) -> Limits:
+    """`numas`: see `sysfs.numas`; nothing where devices are in name only. `nodes`: see `drivers.Driver`."""
     spec = order.spec
+    held = {hold.uuid for hold in order.gpus}
+    given = {node for uuid in held for node in nodes.get(uuid, ())}
+    denied = [list(node) for node in sorted({node for each in nodes.values() for node in each} - given)]
     cpus, memory_nodes = _near(order, inventory, numas)
-    return Limits(cpus_milli=spec.cpus_milli, memory_bytes=spec.memory_bytes, cpus=cpus, memory_nodes=memory_nodes)
+    return Limits(cpus_milli=spec.cpus_milli, memory_bytes=spec.memory_bytes, cpus=cpus, memory_nodes=memory_nodes, denied=denied)
 
 
 def _near(order: StartOrder, inventory: Sequence[Gpu], numas: Mapping[int, Numa]) -> tuple[str, str]:

@@ -278,7 +278,7 @@ class Agent:
     async def _launch(self, order: StartOrder) -> None:
         key = attempt_key(order.job_id, order.attempt)
         try:
-            launch = await launch_of(order, self.node_id, self.machine, self.inventory, self.bus)
+            launch = await launch_of(order, self.node_id, self.machine, self.inventory, self.driver.nodes, self.bus)
             if order.spec.upload:
                 pieces = fetched(order, self.node_id, self.bus)
                 workdir = await self.jobs.unpack(launch.ref, order.spec.upload, pieces, lambda: s.is_wanted(self.state, key))

@@ -10,6 +10,7 @@ from typing import Final
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
+from services.node_agent.drivers import DeviceNodes
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
 from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
@@ -177,6 +178,7 @@ class SimDriver:
     """See `services.node_agent.drivers.Driver`: devices that are always clean."""
 
     simulated = True
+    nodes: DeviceNodes = {}  # noqa: RUF012
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -10,9 +10,15 @@ from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Sample
 
+# Major and minor numbers of character devices.
+DeviceNodes = Mapping[GpuId, Sequence[tuple[int, int]]]
+
 
 class Driver(Protocol):
     """The devices of one node."""
+
+    # By what each device is opened, as far as that is its own: what several share (nvidiactl, kfd) is not here. Known once `inventory` was.
+    nodes: DeviceNodes
 
     @property
     def simulated(self) -> bool:

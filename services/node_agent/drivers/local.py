@@ -13,7 +13,7 @@ from typing import Final
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
-from services.node_agent.drivers import sysfs
+from services.node_agent.drivers import DeviceNodes, sysfs
 from services.node_agent.drivers.child import VENDORS
 from services.node_agent.drivers.readings import Command, Device, Done, Event, Fault, Lacking, Sample
 from services.node_agent.drivers.sysfs import Seat
@@ -34,9 +34,12 @@ class LocalDriver:
 
     simulated = False
 
-    def __init__(self, answer_s: float = ANSWER_S, vendors: Sequence[VendorDevices] = (), sys_root: Path = sysfs.SYS) -> None:
-        self.sys_root = sys_root
+    def __init__(
+        self, answer_s: float = ANSWER_S, vendors: Sequence[VendorDevices] = (), sys_root: Path = sysfs.SYS, proc_root: Path = sysfs.PROC
+    ) -> None:
+        self.sys_root, self.proc_root = sys_root, proc_root
         self.parts: list[Part] = []
+        self.nodes: DeviceNodes = {}
         self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s)) for vendor in VENDORS]
         self.baseline: dict[str, int] = {}
 
@@ -47,11 +50,15 @@ class LocalDriver:
             logger.warning("%s", self.nothing)
         await self.sample()
         self.parts = await asyncio.to_thread(self._parts)
+        self.nodes = await asyncio.to_thread(self._nodes)
         seats, links = {part.pci_bus: part.seat for part in self.parts}, groups(self.parts)
         return [_gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for _, _, device in self._devices()]
 
     async def topology(self) -> Topology:
         return topology(self.parts)
+
+    def _nodes(self) -> DeviceNodes:
+        return {uuid: sysfs.device_nodes(device.pci_bus, self.sys_root, self.proc_root) for uuid, _, device in self._devices()}
 
     def _parts(self) -> list[Part]:
         """GPUs in the order of the inventory, then network cards."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from libs.common import mig
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
+from services.node_agent.drivers import DeviceNodes
 from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Sample
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
@@ -56,8 +57,8 @@ class Work(NamedTuple):
 
 
 class SimulatedDriver:
-    """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it. `running` says what works on each
-    device.
+    """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it; `nodes` by who has devices to play
+    with. `running` says what works on each device.
     """
 
     simulated = True
@@ -65,6 +66,7 @@ class SimulatedDriver:
     def __init__(self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80) -> None:
         self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
         self.held: dict[GpuId, str] = {}
+        self.nodes: DeviceNodes = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
         self.seen_ns = 0
         self.seen: dict[GpuId, dict[int, float]] = {}

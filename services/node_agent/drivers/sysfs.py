@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 SYS: Final = Path("/sys")
+PROC: Final = Path("/proc")
+# As /proc/devices names the driver of /dev/nvidia0 and its likes.
+NVIDIA: Final = ("nvidia-frontend", "nvidia")
 
 
 class Seat(NamedTuple):
@@ -64,6 +67,20 @@ def sockets(root: Path = SYS) -> tuple[int, ...]:
             return ()
         found.append(int(package))
     return tuple(found)
+
+
+def device_nodes(pci_bus: str, root: Path = SYS, proc: Path = PROC) -> tuple[tuple[int, int], ...]:
+    """Of one device: /dev/dri/card*, /dev/dri/renderD*, /dev/nvidia*."""
+    found = [tuple(map(int, text.split(":"))) for path in _drm(root / "bus/pci/devices" / pci_bus / "drm") if (text := _read(path / "dev"))]
+    lines = _read(proc / "driver/nvidia/gpus" / pci_bus / "information").splitlines()
+    minor = next((line.split()[-1] for line in lines if line.startswith("Device Minor:")), "")
+    majors = {name: number for number, _, name in (line.strip().partition(" ") for line in _read(proc / "devices").splitlines())}
+    major = next((majors[name] for name in NVIDIA if name in majors), "")
+    return (*((number, part) for number, part in found), *([(int(major), int(minor))] if major and minor.isdigit() else []))
+
+
+def _drm(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 class Numa(NamedTuple):

@@ -11,11 +11,13 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypedDict
 
+from services.node_agent.supervision import device_filter
+
 MOUNTS: Final = "/proc/self/mountinfo"
-# v2 is one hierarchy: it is wanted for itself too, because it kills a group at once (and filters its devices).
+# v2 is one hierarchy: it is wanted for itself too, because it kills a group at once, and filters its devices.
 UNIFIED: Final = "unified"
-MEMORY, CPU, CPUS, PROCESSES = "memory", "cpu", "cpuset", "pids"
-CONTROLLERS: Final = (MEMORY, CPU, CPUS, PROCESSES)
+MEMORY, CPU, CPUS, PROCESSES, DEVICES = "memory", "cpu", "cpuset", "pids", "devices"
+CONTROLLERS: Final = (MEMORY, CPU, CPUS, PROCESSES, DEVICES)
 PERIOD_US: Final = 100_000
 QUOTA_MIN_US: Final = 1_000
 ENTER_TRIES: Final = 3
@@ -25,12 +27,14 @@ LEFT_MAX_BYTES: Final = 64 << 20
 
 
 class Limits(TypedDict, total=False):
-    """Of one attempt; what is 0, empty or not there is not bound. `cpus` and `memory_nodes` are lists as the kernel writes them."""
+    """Of one attempt; what is 0, empty or not there is not bound. `cpus` and `memory_nodes` are lists as the kernel writes them,
+    `denied` the devices that nothing of it may open: [major, minor]."""
 
     cpus_milli: int
     memory_bytes: int
     cpus: str
     memory_nodes: str
+    denied: list[list[int]]
 
 
 class Home(NamedTuple):
@@ -46,9 +50,9 @@ def prepare(parent: str, name: str, mounts: str = MOUNTS) -> Home:
     found = _hierarchies(mounts)
     for controller in CONTROLLERS:
         try:
-            if not parent or controller not in found:
+            if not parent or not {controller, UNIFIED if controller == DEVICES else controller} & set(found):
                 raise OSError(0, "no control group of this kind is mounted" if parent else "MUSTER_CGROUP is empty", controller)
-            home.dirs[controller] = _made(found[controller], f"{parent}/{name}", controller)
+            home.dirs[controller] = _home_of(controller, found, f"{parent}/{name}")
         except OSError as error:
             home.lost[controller] = f"{error.filename}: {error.strerror}"
     if parent and UNIFIED in found:
@@ -60,12 +64,25 @@ def prepare(parent: str, name: str, mounts: str = MOUNTS) -> Home:
     return home
 
 
+def _home_of(controller: str, found: Mapping[str, str], below: str) -> str:
+    """Devices are a filter of v2 where the kernel takes one, and a controller of v1 where it does not."""
+    if controller == DEVICES and UNIFIED in found:
+        try:
+            os.close(device_filter.load(()))
+            return _made(found[UNIFIED], below, "")
+        except OSError:
+            if DEVICES not in found:
+                raise
+    return _made(found[controller], below, controller)
+
+
 class Group:
     """The group of this process, once it has entered. One of no hierarchy limits nothing."""
 
     def __init__(self, dirs: Mapping[str, str]) -> None:
         self.dirs = dict(dirs)
         self._broken: OSError | None = None
+        self._filtered = False
 
     @classmethod
     def enter(cls, home: Mapping[str, str], name: str) -> "Group":
@@ -89,6 +106,19 @@ class Group:
         for controller, path in self.dirs.items():
             for name, text in _files(controller, path, wanted):
                 _write(f"{path}/{name}", text)
+        self._deny(wanted.get("denied", []))
+
+    def _deny(self, denied: list[list[int]]) -> None:
+        """Of a group in which nothing was ever denied nothing is asked."""
+        path = self.dirs.get(DEVICES, "")
+        if path and (denied or self._filtered):
+            self._filtered = True
+            if path == self.dirs.get(UNIFIED):
+                device_filter.attach(path, [(major, minor) for major, minor in denied])
+                return
+            _write(f"{path}/devices.allow", "a")
+            for major, minor in denied:
+                _write(f"{path}/devices.deny", f"c {major}:{minor} rwm")
 
     def memory_kills(self) -> int:
         """How many of its processes the kernel has ended for want of memory, ever."""
