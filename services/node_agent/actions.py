@@ -41,11 +41,13 @@ class KillJob(msgspec.Struct, frozen=True):
 
 
 class CheckRelease(msgspec.Struct, frozen=True):
-    """Find out whether anything of the attempt is left: processes (unless `processes_gone`), holders of its devices."""
+    """Find out whether anything of the attempt is left: processes (unless `processes_gone`), holders of its devices since
+    it began (boot clock)."""
 
     ref: AttemptRef
     gpus: tuple[GpuId, ...]
     processes_gone: bool
+    began_ns: int = 0
 
 
 class ProbeReplica(msgspec.Struct, frozen=True):

@@ -177,7 +177,7 @@ def _check_release(state: State, attempt: Attempt, now_ns: int) -> list[a.Action
         return []
     assert attempt.exit is not None, "an attempt that exited has its exit"
     attempt.checking, attempt.check_at_ns = True, now_ns + CHECK_AGAIN_NS
-    return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean)]
+    return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean, attempt.began_ns)]
 
 
 def _released(state: State, attempt: Attempt, now_ns: int) -> bool:

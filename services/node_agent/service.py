@@ -37,6 +37,7 @@ from services.node_agent.drivers import Driver
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.launching import launch_of
 from services.node_agent.peers import Peers
+from services.node_agent.release import check
 from services.node_agent.sampling import Sampling
 from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Machine, Memory, Prober
 from services.node_agent.uploads import fetched
@@ -293,16 +294,7 @@ class Agent:
             self.tell(o.JobLaunched(key))
 
     async def _check_release(self, action: a.CheckRelease) -> None:
-        left = () if action.processes_gone else await self.jobs.leftovers(action.ref)
-        try:
-            async with asyncio.timeout(self.check_s):
-                held = await self.driver.unclean(s.undivided(self.state, action.gpus))
-        except TimeoutError:
-            held = dict.fromkeys(action.gpus, f"the driver did not answer for {self.check_s:.0f} s")
-        if left:
-            held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
-        checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}
-        self.tell(o.ReleaseChecked(s.key_of(action.ref), checks, not left and not held, held))
+        self.tell(await check(action, self.driver, self.jobs, s.undivided(self.state, action.gpus), self.check_s))
 
     async def _probe(self, action: a.ProbeReplica) -> None:
         self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))

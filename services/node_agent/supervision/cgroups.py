@@ -130,7 +130,11 @@ class Group:
         """Whether another attempt may be in it: nobody is but its supervisor, and little is charged to it."""
         path = self.dirs.get(MEMORY, "")
         used = _read(f"{path}/memory.current" if _is_v2(path) else f"{path}/memory.usage_in_bytes") if path else ""
-        return members(self.path) in ([], [os.getpid()]) and int(used or 0) <= LEFT_MAX_BYTES
+        return not self.others() and int(used or 0) <= LEFT_MAX_BYTES
+
+    def others(self) -> list[int]:
+        """Who is in it beside its supervisor."""
+        return [pid for pid in members(self.path) if pid != os.getpid()]
 
 
 def members(path: str) -> list[int]:

@@ -24,7 +24,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
-    """One line of /proc/PID/stat, as far as it matters here. `start_ticks` counts clock ticks since boot."""
+    """One line of /proc/PID/stat, as far as it matters here. `start_ticks` counts clock ticks since boot; `terminal` is 0 where there is
+    none."""
 
     pid: int
     state: str
@@ -33,6 +34,7 @@ class Process(NamedTuple):
     session: int
     start_ticks: int
     name: str
+    terminal: int = 0
 
 
 class Use(NamedTuple):
@@ -64,7 +66,7 @@ def process(pid: int) -> Process | None:
         return None
     end = raw.rindex(b")")
     fields, name = raw[end + 2 :].split(), raw[raw.index(b"(") + 1 : end].decode(errors="replace")
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), name)
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), name, int(fields[4]))
 
 
 def use(pid: int) -> Use | None:

@@ -256,7 +256,7 @@ class Supervision:
             self._read_status()
         for pump in (self._stdout, self._stderr):
             pump.drain()
-        left = [] if self._childless else processes.descendants(os.getpid())
+        left = self._group.others() if self._childless else processes.descendants(os.getpid())
         records.write_exit(".", self._record(records.leftovers_of(left)))
         return self._tell("exited", TELL_WAIT_S) and not left
 

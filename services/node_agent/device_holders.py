@@ -1,0 +1,43 @@
+"""Which processes have a device open, by what /proc says of their descriptors.
+
+What began before the job did is not what it left (a persistence daemon, an exporter), and what sits at a terminal is somebody who looks at
+the device (nvtop); this agent's own children ask the driver. Test: tests/integration/test_release.py.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+
+from libs.common.model import GpuId
+from services.node_agent.drivers import DeviceNodes
+from services.node_agent.supervision import processes
+from services.node_agent.supervision.processes import Process
+
+
+def holders(nodes: DeviceNodes, since_ns: int) -> dict[GpuId, list[str]]:
+    """By device: "4711 python". `since_ns` is of the boot clock. Reads every descriptor of the machine: not for the event loop."""
+    devices = {os.makedev(*node): uuid for uuid, held in nodes.items() for node in held}
+    own = {os.getpid(), *processes.children(os.getpid())}
+    found: dict[GpuId, list[str]] = {}
+    for pid in processes.all_pids() if devices else ():
+        opened = set(map(devices.get, _opened(pid))) - {None} if pid not in own else ()
+        seen = processes.process(pid) if opened else None
+        if seen is not None and _counts(seen, since_ns):
+            for uuid in sorted(filter(None, opened)):
+                found.setdefault(uuid, []).append(f"{pid} {seen.name}")
+    return found
+
+
+def _counts(seen: Process, since_ns: int) -> bool:
+    return not seen.terminal and processes.boot_ns_of(seen.start_ticks) >= since_ns
+
+
+def _opened(pid: int) -> Iterator[int]:
+    """The devices behind its descriptors; none of one that is gone, or that may not be read."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                status = os.stat(entry.path)
+                if stat.S_ISCHR(status.st_mode):
+                    yield status.st_rdev

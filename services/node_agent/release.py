@@ -1,0 +1,39 @@
+"""Whether an attempt has left its devices as it found them: its processes, who has a device open, the device's memory.
+
+What is found is the receipt in JobReleased; what is not clean is named, by process where there is one. Of a device that another attempt
+still runs on nothing can be told: the last of them is asked for it. Tests: tests/integration/test_release.py.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common.model import GpuId
+from services.node_agent import actions as a
+from services.node_agent import observations as o
+from services.node_agent.device_holders import holders
+from services.node_agent.drivers import Driver
+from services.node_agent.state import key_of
+from services.node_agent.supervision_protocol import JobSupervisors
+
+NOT_SCRUBBED: Final = "not done: the driver offers none"
+
+
+async def check(action: a.CheckRelease, driver: Driver, jobs: JobSupervisors, alone: Sequence[GpuId], within_s: float) -> o.ReleaseChecked:
+    """`alone` are those of its devices that no other attempt runs on."""
+    left = () if action.processes_gone else await jobs.leftovers(action.ref)
+    nodes = {uuid: driver.nodes[uuid] for uuid in alone if uuid in driver.nodes}
+    try:
+        async with asyncio.timeout(within_s):
+            held = await driver.unclean(alone)
+    except TimeoutError:
+        held = dict.fromkeys(action.gpus, f"the driver did not answer for {within_s:.0f} s")
+    opened = await asyncio.to_thread(holders, nodes, action.began_ns) if nodes and action.began_ns else {}
+    for uuid, who in opened.items():
+        held = {**held, uuid: "; ".join(filter(None, (f"open in process {', '.join(who)}", held.get(uuid))))}
+    if left:
+        held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
+    checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}
+    if nodes:
+        checks |= {"holders": ", ".join(who for each in opened.values() for who in each) or "none", "scrub": NOT_SCRUBBED}
+    return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)

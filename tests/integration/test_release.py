@@ -1,0 +1,104 @@
+"""A job is over when its devices are proved free: whoever has one open is named, and the device waits. /dev/full stands for a GPU."""
+
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from agent_world import World, world_at
+from supervision_world import kill
+
+from libs.common import facts as f
+from libs.common.model import GpuId
+from services.node_agent.device_holders import holders
+from services.node_agent.supervision import processes
+
+DEVICE = GpuId("GPU-n-0")
+NUMBER = os.stat("/dev/full").st_rdev
+NODES = {DEVICE: ((os.major(NUMBER), os.minor(NUMBER)),)}
+# No child of this process, and of no terminal: as what a job has asked somebody else to begin.
+STRANGER = "setsid sleep 300 < /dev/full > /dev/null 2>&1 & echo $!"
+SOON_NS = 300_000_000
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with world_at(tmp_path) as made:
+        made.driver.nodes = NODES
+        made.agent.state.release_ns = SOON_NS
+        yield made
+
+
+@pytest.fixture
+def strangers() -> Iterator[list[int]]:
+    found: list[int] = []
+    yield found
+    for pid in found:
+        kill(pid)
+
+
+def stranger() -> int:
+    """Once it is what it is to be."""
+    pid = int(subprocess.run(["sh", "-c", STRANGER], stdout=subprocess.PIPE, check=True).stdout)
+    while (seen := processes.process(pid)) is not None and seen.name != "sleep":
+        time.sleep(0.005)
+    return pid
+
+
+async def test_who_has_a_device_open_after_the_job_is_named_and_the_device_is_quarantined(world: World, strangers: list[int]) -> None:
+    await world.start("j", "until [ -e go ]; do sleep 0.02; done")
+    await world.said(f.JobStarted, "j")
+    strangers.append(stranger())
+    (world.state_dir / "go").touch()
+    released = await world.said(f.JobReleased, "j")
+    fault = next(fault for fault in world.facts(f.GpuFaulted))
+    assert (fault.uuid, fault.reason, fault.detail) == (DEVICE, "quarantined", f"open in process {strangers[0]} sleep")
+    assert released.checks == {
+        "processes": "gone",
+        "devices": "held",
+        "holders": f"{strangers[0]} sleep",
+        "scrub": "not done: the driver offers none",
+    }
+
+
+async def test_a_device_that_is_let_go_in_time_is_released_clean(world: World, strangers: list[int]) -> None:
+    world.agent.state.release_ns = 60 * 1_000_000_000
+    await world.start("j", "until [ -e go ]; do sleep 0.02; done")
+    await world.said(f.JobStarted, "j")
+    strangers.append(stranger())
+    (world.state_dir / "go").touch()
+    await world.said(f.JobFinished, "j")
+    kill(strangers[0])
+    released = await world.said(f.JobReleased, "j")
+    assert (released.checks["devices"], released.checks["holders"], world.facts(f.GpuFaulted)) == ("free", "none", [])
+
+
+async def test_what_had_the_device_open_before_the_job_did_not_begin_with_it(world: World, strangers: list[int]) -> None:
+    strangers.append(stranger())
+    seen = processes.process(strangers[0])
+    assert seen is not None
+    assert holders(NODES, processes.boot_ns_of(seen.start_ticks)) == {DEVICE: [f"{strangers[0]} sleep"]}
+    assert holders(NODES, processes.boot_ns_of(seen.start_ticks) + 1) == {}
+
+
+def test_who_looks_at_a_device_from_a_terminal_does_not_hold_it(strangers: list[int]) -> None:
+    primary, secondary = os.openpty()
+    line = ["setsid", "-c", "sh", "-c", "sleep 300 < /dev/full & echo $!; wait"]
+    with subprocess.Popen(line, stdin=secondary, stdout=subprocess.PIPE, text=True) as looking:
+        assert looking.stdout is not None
+        strangers += [int(looking.stdout.readline()), looking.pid]
+        while os.stat(f"/proc/{strangers[0]}/fd/0").st_rdev != NUMBER:
+            pass
+        assert holders(NODES, 0).get(DEVICE, []) == []
+        for pid in strangers:
+            kill(pid)
+    os.close(primary)
+    os.close(secondary)
+
+
+async def test_a_job_on_devices_in_name_only_has_nothing_to_look_for(world: World) -> None:
+    world.driver.nodes = {}
+    await world.start("j", "true")
+    assert (await world.said(f.JobReleased, "j")).checks == {"processes": "gone", "devices": "free"}
