@@ -164,7 +164,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     directory as before.
     `cpus_milli` and `memory_bytes` are what jobs may be given of the host; `sockets` says of each NUMA node which socket it is on;
     `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known. `isolation` says of each bound between jobs (memory,
-    cpu, cpuset, pids, devices) that it is enforced, or that it is lost and why.
+    cpu, cpuset, pids, devices, users) that it is enforced, or that it is lost and why.
     """
 
     node_id: NodeId

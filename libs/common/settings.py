@@ -97,6 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     probe_ms: int = 2_000
     execs_per_job: int = 8
     cgroup: str = "muster"
+    job_users: str = ""
     log_level: str = "INFO"
     record_ms: int = 25_000
     settle_ms: int = 5_000
@@ -222,6 +223,7 @@ HELP = {
     "probe_ms": "node: how long a replica may take to answer on its health path",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",
+    "job_users": "agent of root: as whom jobs run, WHO=UNIXUSER, with commas (team/ann=ann,*=jobs; self: as root); others: nobody",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
     "settle_ms": "gateway: how long a read waits for its min_seq",

@@ -24,6 +24,8 @@ GATEWAY: Final = "gateway"
 AUDIT_HEADS_KEY: Final = "audit-heads"
 # Simulated nodes that say they are in one rack.
 RACK_NODES: Final = 4
+# Whose laptop it is runs the jobs as well: MUSTER_JOB_USERS, unless it says otherwise.
+OWN_USER: Final = "*=self"
 # What a child inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
@@ -102,6 +104,7 @@ def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
 
 def agents(state: Path, shape: Shape, environ: Mapping[str, str] = os.environ) -> list[Spec]:
     base = msgspec.structs.replace(_base(state, shape, environ), simulated_gpus=shape.gpus, simulated_model=shape.model)
+    base = msgspec.structs.replace(base, job_users=base.job_users or OWN_USER)
     return [
         _service(state, each, permissions.node_name(each), "services.node_agent", _node(base, index, each), environ)
         for index, each in enumerate(shape.fleet.nodes)

@@ -19,7 +19,7 @@ from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, GpuId, NodeId
 from libs.common.settings import Settings
 from libs.common.uploads import Bounds
-from services.node_agent import exposition
+from services.node_agent import accounts, exposition
 from services.node_agent.channels import Channels
 from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
@@ -45,6 +45,7 @@ from services.node_agent.supervision_protocol import Machine
 
 GROUP_DIGITS: Final = 8
 ENFORCED: Final = "enforced"
+USERS: Final = "users"
 
 logger = logging.getLogger(__name__)
 
@@ -63,17 +64,18 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _home(settings: Settings) -> Home:
-    """Several agents may share a machine: each has a state directory of its own. What cannot be had is said once."""
+    """Several agents may share a machine: each has a state directory of its own."""
     digest = sha256(bytes(Path(settings.state).resolve())).hexdigest()[:GROUP_DIGITS]
-    home = prepare(settings.cgroup, f"{settings.node_id}-{digest}")
-    if home.lost:
-        logger.warning("jobs here are not bounded in %s", ", ".join(f"{name} ({why})" for name, why in home.lost.items()))
-    return home
+    return prepare(settings.cgroup, f"{settings.node_id}-{digest}")
 
 
 def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Home) -> Machine:
-    """With what jobs may be given of it: what the settings say, else all that there is."""
-    isolation = {**dict.fromkeys(CONTROLLERS, ENFORCED), **{name: f"lost: {why}" for name, why in home.lost.items()}}
+    """With what jobs may be given of it: what the settings say, else all that there is. What does not keep them apart is said once."""
+    users = accounts.parsed(settings.job_users)
+    lost = {**home.lost, **({USERS: why} if (why := accounts.lost(users)) else {})}
+    if lost:
+        logger.warning("jobs here are not kept apart in %s", ", ".join(f"{name} ({why})" for name, why in lost.items()))
+    isolation = {name: f"lost: {lost[name]}" if name in lost else ENFORCED for name in (*CONTROLLERS, USERS)}
     simulated = driver if isinstance(driver, SimulatedDriver) else None
     cpus_milli = simulated.cpus_milli if simulated else 1_000 * len(os.sched_getaffinity(0))
     memory_bytes = simulated.memory_bytes if simulated else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -94,6 +96,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         sockets=SOCKETS if simulated else sysfs.sockets(),
         isolation=isolation,
         numas={} if simulated else sysfs.numas(),
+        users=users,
     )
 
 

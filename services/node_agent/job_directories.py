@@ -20,6 +20,7 @@ import msgspec
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
 from libs.common.uploads import Bounds
+from services.node_agent.job_ownership import OWN, give
 from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
 from services.node_agent.probe import is_free
@@ -93,7 +94,7 @@ class JobDirectories:
             job_id=launch.ref.job_id,
             attempt=launch.ref.attempt,
             argv=list(launch.argv),
-            env={**launch.env, CHECKPOINT_VARIABLE: f"{self._dir(launch.ref)}/{CHECKPOINT}"},
+            env={**launch.env, CHECKPOINT_VARIABLE: f"{self._dir(launch.ref)}/{OWN if launch.account is not None else '.'}/{CHECKPOINT}"},
             workdir=launch.workdir,
             lease_path=self.lease_path,
             rank=launch.rank,
@@ -101,10 +102,13 @@ class JobDirectories:
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
             limits=launch.limits,
+            account=launch.account.ids if launch.account is not None else [],
             note=_note(launch),
         )
         job_dir = self._dir(launch.ref)
         try:
+            if launch.account is not None:
+                await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)
             await self.supervisors.launch(request)
         except AlreadyStarted as error:
             raise AlreadyLaunched(str(error)) from error
@@ -122,8 +126,10 @@ class JobDirectories:
 
     def checkpointed_ns(self, ref: AttemptRef) -> int:
         """By the time of the file's last change: the other one is whatever the job wants. Behind a link any clock may have made it."""
+        own = f"{self._dir(ref)}/{OWN}"
+        path = f"{own if os.path.isdir(own) else self._dir(ref)}/{CHECKPOINT}"
         try:
-            return min(os.stat(f"{self._dir(ref)}/{CHECKPOINT}").st_ctime_ns, time.time_ns())
+            return min(os.stat(path).st_ctime_ns, time.time_ns())
         except OSError:
             return 0
 

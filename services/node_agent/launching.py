@@ -4,7 +4,9 @@ Secrets are asked for when the job is about to start, of the gateways, and opene
 supervisor in memory, with the rest of the environment: nothing of it is written to disk (`supervision/order.py`).
 """
 
-from collections.abc import Sequence
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from nacl.exceptions import CryptoError
@@ -16,7 +18,7 @@ from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.secret_messages import SecretAnswer, SecretAsk
-from services.node_agent import serving
+from services.node_agent import accounts, serving
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.environment import environment, reserved
 from services.node_agent.gateways import asked
@@ -25,18 +27,22 @@ from services.node_agent.supervision_protocol import Launch, Machine
 
 
 async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, inventory: Sequence[Gpu], nodes: DeviceNodes, bus: Bus) -> Launch:
-    """Raises Refused when its secrets are not to be had."""
-    spec, base = order.spec, machine.environment
+    """Raises Refused when its secrets or its user are not to be had."""
+    spec = order.spec
+    name = accounts.name_of(machine.users, order.tenant, order.user)
+    account = await asyncio.to_thread(accounts.account, name) if name else None
+    base = {**machine.environment, **(account.environment if account is not None else {})}
     secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
     return Launch(
         ref=AttemptRef(order.job_id, order.attempt),
         rank=order.rank,
         argv=serving.argv_of(order),
         env={**environment(order, node_id, inventory, base), **{name: secrets[name] for name in secrets if not reserved(name)}},
-        workdir=spec.workdir or base.get("HOME", "/"),
+        workdir=spec.workdir or _home(base),
         stdin=spec.stdin,
         output_limit_bytes=spec.output_limit_bytes,
         ignore_lease=spec.ignores_lease,
+        account=account,
         limits=limits_of(order, inventory, machine.numas, nodes),
         gpus=tuple(hold.uuid for hold in order.gpus),
         seq=order.seq,
@@ -44,6 +50,12 @@ async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, invent
         grace_s=spec.grace_s,
         probe=serving.probe_of(order),
     )
+
+
+def _home(base: Mapping[str, str]) -> str:
+    """Not everybody has one that is there (nobody)."""
+    home = base.get("HOME", "/")
+    return home if os.path.isdir(home) else "/"
 
 
 async def _secrets(order: StartOrder, node_id: NodeId, bus: Bus) -> dict[str, str]:

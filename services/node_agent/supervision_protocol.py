@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId
+from services.node_agent.accounts import ALL_OTHERS, SELF, Account
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.observations import Adopted, Observation, Probe
 from services.node_agent.retention import Keep, Pruned
@@ -42,6 +43,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     output_limit_bytes: int
     ignore_lease: bool
     limits: Limits = Limits()
+    account: Account | None = None
     gpus: tuple[GpuId, ...]
     seq: int
     time_limit_s: int = 0
@@ -157,7 +159,8 @@ class Memory(Protocol):
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What this machine is. `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables; from
-    `cpus_milli` on as NodeRegistered says it, but for `numas`: where processors and memory of the host lie (`sysfs.numas`).
+    `cpus_milli` on as NodeRegistered says it, but for `numas`: where processors and memory of the host lie (`sysfs.numas`);
+    `users`: see `accounts`.
     """
 
     node_id: str
@@ -176,3 +179,4 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     sockets: tuple[int, ...] = ()
     isolation: dict[str, str] = {}
     numas: Mapping[int, Numa] = {}
+    users: dict[str, str] = msgspec.field(default_factory=lambda: {ALL_OTHERS: SELF})

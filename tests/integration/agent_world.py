@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +40,7 @@ from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import JobDirectories
 from services.node_agent.probe import probe
 from services.node_agent.service import Agent
+from services.node_agent.supervision.supervisors import NO_GROUPS
 from services.node_agent.supervision_protocol import Machine
 
 NODE = NodeId("n")
@@ -47,6 +48,7 @@ WAIT_S = 15.0
 HEARTBEAT_MS = 100
 EPOCH = 1
 EXECS_PER_JOB = 4
+OWN_USER = {"*": "self"}
 Kind = TypeVar("Kind", bound=f.Fact)
 
 
@@ -90,7 +92,8 @@ class Scheduler:
 class World:
     """The log and the state directory outlive the agent: `restart` puts a new one over them."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER) -> None:
+        self.home, self.users = home, users
         self.state_dir = state_dir
         self.stream = MemoryStream()
         self.bus = MemoryBus()
@@ -99,9 +102,9 @@ class World:
         self.driver = SimulatedDriver(NODE, 2)
 
     def make(self, state_dir: Path | None = None) -> Agent:
-        machine = Machine(node_id=NODE, address="10.0.0.1", heartbeat_ms=HEARTBEAT_MS, environment=passed_on(os.environ))
+        machine = Machine(node_id=NODE, address="10.0.0.1", heartbeat_ms=HEARTBEAT_MS, environment=passed_on(os.environ), users=self.users)
         directory = state_dir or self.state_dir
-        jobs, memory = JobDirectories(directory), IncarnationFile(directory)
+        jobs, memory = JobDirectories(directory, home=self.home), IncarnationFile(directory)
         channels = Channels(NODE, self.bus, jobs, EXECS_PER_JOB)
         log = MemoryLog(self.stream)
         return Agent(machine, log, self.bus, SystemClock(), jobs, self.driver, self.outputs, memory, probe, channels=channels)
@@ -188,9 +191,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world_at(state_dir: Path) -> AsyncIterator[World]:
+async def world_at(state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER) -> AsyncIterator[World]:
     """Ends what the test left behind."""
-    world = World(state_dir)
+    world = World(state_dir, home, users)
     await world.scheduler.listen()
     await world.begin()
     try:

@@ -53,7 +53,14 @@ class Cluster:
     def agent(self, state: str = "a", metrics_port: int = 0) -> subprocess.Popen[str]:
         state_dir, group = str(self.tmp_path / state), self.group
         settings = Settings(
-            nats=self.url, state=state_dir, node_id="n", simulated_gpus=2, heartbeat_ms=200, cgroup=group, metrics_port=metrics_port
+            nats=self.url,
+            state=state_dir,
+            node_id="n",
+            simulated_gpus=2,
+            heartbeat_ms=200,
+            cgroup=group,
+            metrics_port=metrics_port,
+            job_users="*=self",
         )
         env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **environment(settings)}
         line = [sys.executable, "-m", "services.node_agent"]
@@ -158,7 +165,8 @@ async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that
     cluster.agent()
     registered = await cluster.until(f.NodeRegistered)
     assert isinstance(registered, f.NodeRegistered)
-    assert list(registered.isolation) == list(CONTROLLERS)
+    assert list(registered.isolation) == [*CONTROLLERS, "users"]
+    assert registered.isolation.pop("users").startswith("lost: ")
     lost = [name for name, state in registered.isolation.items() if state != "enforced"]
     assert all(registered.isolation[name].startswith("lost: ") for name in lost)
     await cluster.start("j", "cat /proc/self/cgroup >&2; sed 's/.*://' /proc/self/cgroup | sort -u | grep -c /n-", 1)

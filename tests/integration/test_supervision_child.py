@@ -20,7 +20,7 @@ STARTER = """
 import sys, time
 from services.node_agent.supervision import child
 child.HAS_GUARD = sys.argv[1] == "guard"
-order = {"argv": ["sleep", "60"], "env": {"PATH": "/usr/bin:/bin"}, "workdir": "/", "stdin": False}
+order = {"argv": ["sleep", "60"], "env": {"PATH": "/usr/bin:/bin"}, "workdir": "/", "stdin": False, "account": []}
 print(child.start_child(order).pid, flush=True)
 time.sleep(60)
 """
@@ -44,7 +44,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def order(tmp_path: Path, *argv: str, **fields: Any) -> Order:
     paths = {"job_dir": str(tmp_path), "lease_path": "/lease", "agent_socket": "/socket"}
     given = {"job_id": "job", "attempt": 1, "rank": 0, "argv": list(argv), "env": {"PATH": "/nowhere:/usr/bin:/bin"}, "workdir": "/"}
-    return checked({**given, **paths, "stdin": False, "output_limit_bytes": 1, "ignore_lease": False, "limits": {}, **fields})
+    return checked(
+        {**given, **paths, "stdin": False, "output_limit_bytes": 1, "ignore_lease": False, "limits": {}, "account": [], **fields}
+    )
 
 
 def ended(given: Order) -> tuple[int, bytes, bytes]:
@@ -58,6 +60,15 @@ def ended(given: Order) -> tuple[int, bytes, bytes]:
     for descriptor in (started.stdout, started.stderr, started.status):
         os.close(descriptor)
     return code, found[0], found[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
+@pytest.mark.usefixtures("way")
+def test_it_becomes_another_user_with_its_groups_for_good_and_still_dies_with_its_supervisor(tmp_path: Path) -> None:
+    told = "id -u; id -g; id -G; grep NoNewPrivs /proc/self/status; cat /proc/self/oom_score_adj; : > /dev/stdout"
+    code, output, failure = ended(order(tmp_path, "/bin/sh", "-c", told, account=[65534, 65533, 7, 9]))
+    assert (code, failure) == (0, b"")
+    assert output.split() == [b"65534", b"65533", b"65533", b"7", b"9", b"NoNewPrivs:", b"1", b"1000"]
 
 
 def inheritable() -> set[int]:

@@ -205,3 +205,12 @@ async def test_none_is_begun_beside_a_job_that_has_ended(world: World) -> None:
     await world.told(key, "exited")
     with pytest.raises(Refused), contextlib.suppress(TimeoutError):
         await shell(world, key, "true")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
+async def test_it_is_the_job_s_user_and_no_more(world: World) -> None:
+    key = await running(world, account=[65534, 65533, 7], workdir="/")
+    told = await shell(world, key, "echo $(id -u; id -g; id -G; grep NoNewPrivs /proc/self/status) > /dev/stdout; id -u")
+    assert (await told.line()).split() == ["65534", "65533", "65533", "7", "NoNewPrivs:", "1"]
+    assert await told.wait() == (0, "")
+    assert os.stat(os.devnull).st_uid == 0

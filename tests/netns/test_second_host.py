@@ -59,7 +59,8 @@ def until(true: Callable[[], bool], within_s: float, why: Callable[[], str] = st
 def join(here: Here, state: Path, line: str) -> "subprocess.Popen[bytes]":
     words = [*line.split()[1:], "--simulated-gpus", "2", "--state", str(state)]
     with (here.state / f"{state.name}.log").open("wb") as log:
-        return subprocess.Popen(here.wire.inside(MUSTER, *words), stdout=log, stderr=log)
+        environ = {**os.environ, "MUSTER_JOB_USERS": "*=self"}  # a checkout of root's is closed to others
+        return subprocess.Popen(here.wire.inside(MUSTER, *words), env=environ, stdout=log, stderr=log)
 
 
 def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(here: Here, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     _print([node], form == "wide", no_headers)
     for bound, state in (node.get("isolation") or {}).items():
         if state.startswith("lost"):
-            print(f"{clean(bound)} of its jobs is not bounded: {clean(state)}")
+            print(f"its jobs are not kept apart in {clean(bound)} ({clean(state)})")
     print()
     print_gpus(node["gpus"], form == "wide", no_headers)
 

@@ -7,16 +7,19 @@ All of that is done by the guard (`guard.c`), a program of 1 KB that is spawned 
 costs 1.5 ms more, for its pages. Where no guard was built for the machine the same is done in a forked child.
 """
 
+import contextlib
 import errno
 import os
 import platform
 import select
 import signal
+import stat
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
 from services.node_agent.supervision.order import Order
-from services.node_agent.supervision.processes import PR_SET_PDEATHSIG, prctl
+from services.node_agent.supervision.processes import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 FAILURE = struct.Struct("<BI")
@@ -57,6 +60,7 @@ def start_child(order: Order) -> Child:
     stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
     status_read, status_write = os.pipe2(os.O_CLOEXEC)
     stdin_read, stdin_write = os.pipe2(os.O_CLOEXEC) if order["stdin"] else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+    _give((stdout_write, stderr_write, *([stdin_read] if order["stdin"] else [])), order["account"])
     ours = [stdout_read, stderr_read, status_read, *([stdin_write] if order["stdin"] else [])]
     ends = _Ends(stdin_read, stdout_write, stderr_write, status_write)
     pid = _spawn(order, ends) if HAS_GUARD else _fork(order, ends)
@@ -76,6 +80,7 @@ def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
     streams, or one terminal; they stay the caller's. Raises OSError as above."""
     status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     stdin, stdout, stderr = descriptors if len(descriptors) > 1 else descriptors * 3
+    _give(descriptors, order["account"])
     try:
         return _fork(order, _Ends(stdin, stdout, stderr, status_write)), status_read
     except OSError:
@@ -83,6 +88,13 @@ def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
         raise
     finally:
         os.close(status_write)
+
+
+def _give(descriptors: Iterable[int], account: list[int]) -> None:
+    """Pipes and terminals, which are this job's alone, so that it can open what it writes to by a name too (/dev/stdout)."""
+    for descriptor in descriptors if account else ():
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
+            os.fchown(descriptor, account[0], account[1])
 
 
 def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
@@ -105,7 +117,7 @@ def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
 def _spawn(order: Order, ends: _Ends) -> int:
     """What the guard is told is in guard.c."""
     paths = _paths(order["argv"][0], order["env"])
-    argv = ["guard", str(os.getpid()), order["workdir"], *paths, "", *order["argv"]]
+    argv = ["guard", str(os.getpid()), " ".join(map(str, order["account"])), order["workdir"], *paths, "", *order["argv"]]
     moves = [(os.POSIX_SPAWN_DUP2, end, to) for end, to in zip(ends, (0, 1, 2, GUARD_STATUS), strict=True)]
     return os.posix_spawn(GUARD, argv, order["env"], file_actions=moves)
 
@@ -122,7 +134,7 @@ def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
     """Never returns to the supervisor's code, whatever happens."""
     stage = STAGE_SETUP
     try:
-        _set_up(ends, supervisor_pid)
+        _set_up(ends, order["account"], supervisor_pid)
         stage = STAGE_WORKDIR
         os.chdir(order["workdir"])
         stage = STAGE_EXEC
@@ -133,14 +145,26 @@ def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
         os._exit(EXIT_NOT_FOUND)
 
 
-def _set_up(ends: _Ends, supervisor_pid: int) -> None:
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def _become_user(account: list[int]) -> None:
+    """For good: neither it nor a program that it starts comes back, by whatever bits the file has."""
+    if account:
+        uid, gid, *groups = account
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _set_up(ends: _Ends, account: list[int], supervisor_pid: int) -> None:
+    with contextlib.suppress(OSError):
+        score = os.open(SCORE_FILE, os.O_WRONLY)
+        os.write(score, SCORE)
+        os.close(score)
+    _become_user(account)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # after that: another user takes it away
     if os.getppid() != supervisor_pid:  # it died before the line above took effect
         os._exit(EXIT_NOT_FOUND)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it may be stopped before exec, which resets the other handlers
-    score = os.open(SCORE_FILE, os.O_WRONLY)
-    os.write(score, SCORE)
-    os.close(score)
     if ends.stdin == ends.stdout:
         os.login_tty(ends.stdin)
         return

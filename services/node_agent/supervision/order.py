@@ -13,12 +13,15 @@ from services.node_agent.supervision.cgroups import Limits
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 MAX_ARGUMENTS = 32_768
+# guard.c has room for so many.
+MAX_IDS = 1_026
 FRAME_PREFIX_BYTES = 4
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 class Order(TypedDict):
-    """Paths are absolute. `env` is the full environment; `output_limit_bytes` bounds each of stdout and stderr on disk."""
+    """Paths are absolute. `env` is the full environment; `output_limit_bytes` bounds each of stdout and stderr on disk.
+    `account` is the user, its group and its further groups; empty: the agent's own user."""
 
     job_id: str
     attempt: int
@@ -33,6 +36,7 @@ class Order(TypedDict):
     output_limit_bytes: int
     ignore_lease: bool
     limits: Limits
+    account: list[int]
 
 
 KINDS: dict[str, type] = {
@@ -49,6 +53,7 @@ KINDS: dict[str, type] = {
     "output_limit_bytes": int,
     "ignore_lease": bool,
     "limits": dict,
+    "account": list,
 }
 
 
@@ -72,6 +77,7 @@ def checked(raw: object) -> Order:
         raise ValueError(f"argv must name a command and hold at most {MAX_ARGUMENTS} arguments")
     _check_environment(raw["env"])
     _check_texts("workdir", [raw["workdir"]])
+    _check_account(raw["account"])
     return cast(Order, raw)
 
 
@@ -99,6 +105,11 @@ def _check_kinds(raw: dict[str, Any]) -> None:
             raise ValueError(f"the order lacks {name}")
         if type(raw[name]) is not kind:
             raise ValueError(f"{name} must be {kind.__name__}, not {type(raw[name]).__name__}")
+
+
+def _check_account(ids: list[Any]) -> None:
+    if ids and (len(ids) not in range(2, MAX_IDS + 1) or any(type(each) is not int or each < 0 for each in ids)):
+        raise ValueError(f"account must be a user, its group and at most {MAX_IDS - 2} more groups, by number")
 
 
 def _check_texts(name: str, values: list[Any]) -> None:

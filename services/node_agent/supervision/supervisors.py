@@ -61,6 +61,7 @@ class LaunchRequest:
     output_limit_bytes: int = DEFAULT_OUTPUT_BYTES
     ignore_lease: bool = False
     limits: Limits = field(default_factory=Limits)
+    account: list[int] = field(default_factory=list)
     note: Mapping[str, Any] = field(default_factory=dict)
 
 

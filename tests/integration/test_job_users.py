@@ -1,0 +1,121 @@
+"""Jobs of another user than the agent's: what they are, what they may touch, and what they may not. Needs root."""
+
+import asyncio
+import hashlib
+import io
+import os
+import pwd
+import shutil
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from supervision_world import WAIT_S
+
+from libs.common.model import AttemptRef, JobId
+from services.node_agent import accounts
+from services.node_agent.accounts import Account
+from services.node_agent.job_directories import JobDirectories
+from services.node_agent.observations import Observation, ProcessExited
+from services.node_agent.supervision_protocol import Launch
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
+USER = "daemon"
+REF = AttemptRef(JobId("j"), 1)
+
+
+class Node:
+    def __init__(self, state_dir: Path) -> None:
+        self.jobs = JobDirectories(state_dir)
+        self.exits: asyncio.Queue[ProcessExited] = asyncio.Queue()
+
+    def told(self, seen: Observation) -> None:
+        if isinstance(seen, ProcessExited):
+            self.exits.put_nowait(seen)
+
+    async def run(self, script: str, account: Account | None, workdir: str = "/", ref: AttemptRef = REF) -> str:
+        """What it printed, of both streams; the exit code in the last line."""
+        base = {"PATH": os.environ["PATH"], **(account.environment if account else {})}
+        limits = {"stdin": False, "output_limit_bytes": 1 << 20, "ignore_lease": True, "gpus": (), "seq": 1}
+        argv = ("/bin/sh", "-c", f"exec 2>&1; {script}")
+        await self.jobs.launch(Launch(ref=ref, rank=0, argv=argv, env=base, workdir=workdir, account=account, **limits))  # type: ignore[arg-type]
+        async with asyncio.timeout(WAIT_S):
+            end = (await self.exits.get()).exit
+        piece = await self.jobs.read_output(ref, "stdout", 0, 1 << 20)
+        assert piece is not None
+        return f"{piece.data.decode()}{end.exit_code}"
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    """Where others may pass: a test's own folder is closed to them."""
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    made = Node(tmp_path / "agent")
+    await made.jobs.start(made.told)
+    yield made
+    await made.jobs.close()
+
+
+def account() -> Account:
+    return accounts.account(USER)._replace(groups=(3, 60))
+
+
+async def test_it_is_that_user_with_its_groups_and_cannot_become_more(node: Node) -> None:
+    told = await node.run("id -u; id -g; id -G; grep -e NoNewPrivs -e CapEff /proc/self/status; echo $HOME $USER $LOGNAME", account())
+    known = pwd.getpwnam(USER)
+    words = told.split()
+    assert words[:2] == [str(known.pw_uid), str(known.pw_gid)]
+    assert set(words[2:5]) == {str(known.pw_gid), "3", "60"}
+    assert told.split("\n")[3:6] == ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", f"{known.pw_dir} {USER} {USER}"]
+
+
+async def test_a_program_with_another_user_s_bit_stays_this_user_s(node: Node, tmp_path: Path) -> None:
+    copy = tmp_path / "id"
+    shutil.copy("/usr/bin/id", copy)
+    copy.chmod(0o4755)
+    assert (await node.run(f"{copy} -u", account())).split() == [str(pwd.getpwnam(USER).pw_uid), "0"]
+
+
+async def test_it_writes_to_its_streams_by_name_and_says_that_its_work_is_saved(node: Node) -> None:
+    assert await node.run('echo named > /dev/stdout; touch "$MUSTER_CHECKPOINT_FILE" && echo saved', account()) == "named\nsaved\n0"
+    assert node.jobs.checkpointed_ns(REF) > 0
+
+
+async def test_what_proves_its_end_is_not_its_own(node: Node) -> None:
+    script = (
+        'for f in order.json exit.json; do cat "$MUSTER_JOB_DIR/$f"; done; ls "$MUSTER_JOB_DIR"; touch "$MUSTER_JOB_DIR/x"; kill -9 $PPID'
+    )
+    told = await node.run(script, account())
+    assert told.count("Permission denied") == 4
+    assert "not permitted" in told and told.endswith("\n1")
+
+
+async def test_another_job_s_files_are_closed_to_it(node: Node) -> None:
+    other = account()._replace(uid=pwd.getpwnam("bin").pw_uid)
+    await node.run("echo mine > $MUSTER_CHECKPOINT_FILE", other, ref=AttemptRef(JobId("k"), 1))
+    assert "Permission denied" in await node.run("cat $MUSTER_JOB_DIR/../k.1/own/checkpoint", account())
+
+
+async def test_what_it_brought_along_belongs_to_it(node: Node) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, kind in (("a", tarfile.REGTYPE), ("folder", tarfile.DIRTYPE), ("folder/b", tarfile.REGTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.mode = kind, 0o755
+            archive.addfile(member)
+    data = packed.getvalue()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data
+
+    workdir = await node.jobs.unpack(REF, hashlib.sha256(data).hexdigest(), pieces(), lambda: True)
+    assert (
+        await node.run("echo new > a && echo new > folder/b && touch c && stat -c %U . folder/b", account(), workdir) == "daemon\ndaemon\n0"
+    )
+
+
+async def test_without_an_account_it_is_the_agent_s_own_user_as_before(node: Node) -> None:
+    assert await node.run("id -u; touch $MUSTER_CHECKPOINT_FILE", None) == f"{os.geteuid()}\n0"
+    assert node.jobs.checkpointed_ns(REF) > 0
