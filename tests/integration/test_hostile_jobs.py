@@ -1,0 +1,167 @@
+"""Jobs that mean harm, under one real agent: each is contained, its end is named, and the node runs the next job as if nothing had been.
+
+/dev/zero and /dev/full stand for the node's two GPUs; every job here is given the first.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from agent_world import World, world_at
+from supervision_world import gone, kill
+
+from libs.common import facts as f
+from libs.common.model import GpuId
+from services.node_agent.drivers import DeviceNodes
+from services.node_agent.supervision.cgroups import DEVICES, MEMORY, Home
+from tests import cgroups as given
+
+MIB = 1 << 20
+MINE = GpuId("GPU-n-0")
+SOON_NS = 1_000_000_000
+# Twice forked, of a session and an environment of its own, deaf to TERM and HUP, with no descriptor of the job's.
+DAEMON = "(env -i setsid sh -c 'trap \"\" TERM HUP; exec </dev/null >pid 2>&1; echo $$; while :; do sleep 1; done' &)"
+FILL = "import time\nkept = []\nwhile True: kept.append(b'x' * (1 << 20)); time.sleep(0.001)"
+# Takes a descriptor from whoever connects, says so, and keeps it.
+KEEPER = """
+import socket, sys, time
+listener = socket.socket(socket.AF_UNIX); listener.bind(sys.argv[1]); listener.listen()
+kept = socket.recv_fds(listener.accept()[0], 10, 1)
+time.sleep(300)
+"""
+HAND_OVER = """
+import os, socket
+talk = socket.socket(socket.AF_UNIX); talk.connect("keeper")
+socket.send_fds(talk, [b"device"], [os.open("/dev/zero", os.O_RDONLY)])
+"""
+
+
+def nodes() -> DeviceNodes:
+    numbers = {"GPU-n-0": os.stat("/dev/zero").st_rdev, "GPU-n-1": os.stat("/dev/full").st_rdev}
+    return {GpuId(uuid): ((os.major(number), os.minor(number)),) for uuid, number in numbers.items()}
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with given.home() as made:
+        yield made
+
+
+@pytest.fixture
+async def world(tmp_path: Path, home: Home) -> AsyncIterator[World]:
+    async with world_at(tmp_path, home.dirs) as made:
+        made.driver.nodes = nodes()
+        made.agent.state.release_ns = SOON_NS
+        yield made
+
+
+def keeper(path: str) -> int:
+    """No child of this process, and of no terminal."""
+    line = ["sh", "-c", 'setsid "$@" > /dev/null 2>&1 & echo $!', "sh", sys.executable, "-ISc", KEEPER, path]
+    return int(subprocess.run(line, stdout=subprocess.PIPE, check=True).stdout)
+
+
+async def is_usable(world: World) -> None:
+    """The next job begins, says what it has to say, and leaves its device clean."""
+    await world.start("next", "echo fine")
+    finished, released = await world.said(f.JobFinished, "next"), await world.said(f.JobReleased, "next")
+    assert (finished.exit_code, released.checks["processes"], released.checks["holders"]) == (0, "gone", "none")
+    assert (await world.output("next")).data == b"fine\n"
+
+
+async def test_one_that_opens_a_device_it_was_not_given(world: World, home: Home) -> None:
+    given.needs(home, DEVICES)
+    await world.start("j", "head -c1 /dev/zero | wc -c; head -c1 /dev/full")
+    assert (await world.said(f.JobFinished, "j")).exit_code == 1
+    assert (await world.output("j")).data == b"1\n"
+    assert b"Operation not permitted" in (await world.output("j", stream="stderr")).data
+    await is_usable(world)
+
+
+async def test_one_that_forks_and_daemonises(world: World) -> None:
+    await world.start("j", f"{DAEMON}; until [ -s pid ]; do sleep 0.01; done")
+    released = await world.said(f.JobReleased, "j")
+    await gone(int((world.state_dir / "pid").read_text()))
+    assert (released.checks["processes"], world.facts(f.GpuFaulted)) == ("gone", [])
+    await is_usable(world)
+
+
+async def test_one_that_ignores_sigterm(world: World) -> None:
+    await world.start("j", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    await world.said(f.JobStarted, "j")
+    await world.scheduler.send(world.stop_order("j", grace_ms=200))
+    finished = await world.said(f.JobFinished, "j")
+    assert (finished.signal, finished.reason) == (9, "stopped")
+    await is_usable(world)
+
+
+async def test_one_that_leaves_its_device_with_somebody_else(world: World) -> None:
+    await world.start("j", f"until [ -S keeper ]; do sleep 0.02; done; {sys.executable} -ISc '{HAND_OVER}'")
+    await world.said(f.JobStarted, "j")
+    pid = keeper(str(world.state_dir / "keeper"))
+    try:
+        released = await world.said(f.JobReleased, "j")
+    finally:
+        kill(pid)
+    fault = world.facts(f.GpuFaulted)[0]
+    assert (fault.uuid, fault.reason) == (MINE, "quarantined")
+    assert fault.detail.startswith(f"open in process {pid} python")
+    assert released.checks["holders"].startswith(f"{pid} python")
+    await gone(pid)
+    await is_usable(world)
+
+
+async def test_one_that_fills_its_memory_share(world: World, home: Home) -> None:
+    given.needs(home, MEMORY)
+    await world.start("j", f'exec {sys.executable} -ISc "{FILL}"', memory_bytes=64 * MIB)
+    finished = await world.said(f.JobFinished, "j")
+    assert (finished.signal, finished.reason) == (9, "out_of_memory")
+    assert "out of host memory" in finished.detail and "64 MiB" in finished.detail
+    await is_usable(world)
+
+
+async def test_one_that_fills_the_disk_with_output(world: World) -> None:
+    await world.start("j", "head -c 40M /dev/urandom", output_limit_bytes=MIB)
+    finished = await world.said(f.JobFinished, "j")
+    kept = sum(entry.stat().st_size for entry in os.scandir(world.state_dir / "jobs/j.1"))
+    assert (finished.exit_code, finished.stdout_bytes) == (0, 40 * MIB)
+    assert kept < 2 * MIB
+    await is_usable(world)
+
+
+async def test_one_that_prints_a_million_lines(world: World) -> None:
+    before = len(world.agent.children)
+    await world.start("j", "seq 1000000")
+    finished = await world.said(f.JobFinished, "j")
+    assert (finished.exit_code, finished.stdout_bytes) == (0, 6_888_896)
+    assert (await world.output("j", 6_888_896 - 8)).data == b"1000000\n"
+    assert len(world.agent.children) <= before + 2
+    await is_usable(world)
+
+
+async def test_one_that_changes_its_own_control_group_as_root_is_ended_with_its_children_all_the_same(world: World, home: Home) -> None:
+    top = os.path.dirname(os.path.dirname(home.dirs[next(iter(home.dirs))]))
+    await world.start("j", f"echo 0 > {top}/cgroup.procs && {DAEMON}; until [ -s pid ]; do sleep 0.01; done")
+    released = await world.said(f.JobReleased, "j")
+    await gone(int((world.state_dir / "pid").read_text()))
+    assert released.checks["processes"] == "gone"
+    await is_usable(world)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")
+async def test_one_that_changes_its_own_control_group_as_a_user_cannot(tmp_path: Path, home: Home) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    async with world_at(tmp_path, home.dirs, {"*": "nobody"}) as world:
+        tries = "; ".join(f"echo $$ > {path}" for path in sorted({os.path.dirname(path) + "/cgroup.procs" for path in home.dirs.values()}))
+        order = world.order("j", f"cat /proc/self/cgroup; {tries}; cat /proc/self/cgroup")
+        with contextlib.suppress(AttributeError):
+            await world.scheduler.send(order)
+        finished = await world.said(f.JobFinished, "j")
+        lines = (await world.output("j")).data.splitlines()
+        assert finished.exit_code == 0 and lines[: len(lines) // 2] == lines[len(lines) // 2 :]
+        assert (await world.output("j", stream="stderr")).data.count(b"ermission denied") == len(tries.split(";"))
