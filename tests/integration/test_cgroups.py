@@ -175,7 +175,8 @@ def test_what_is_not_there_is_said_and_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_hierarchy_that_cannot_be_written_is_lost_by_name_and_the_others_are_not(tmp_path: Path) -> None:
-    (tmp_path / "pids").mkdir()
+    (tmp_path / "pids/x/y").mkdir(parents=True)
+    (tmp_path / "pids/x/y/pids.max").touch()
     (tmp_path / "all").mkdir()
     (tmp_path / "all" / "cgroup.controllers").write_text("memory cpu\n")
     mounts = tmp_path / "mountinfo"
@@ -185,5 +186,7 @@ def test_a_hierarchy_that_cannot_be_written_is_lost_by_name_and_the_others_are_n
     )
     found = cgroups.prepare("x", "y", str(mounts))
     assert found.dirs[PROCESSES] == f"{tmp_path}/pids/x/y"
+    (tmp_path / "pids/x/y/pids.max").unlink()
+    assert cgroups.prepare("x", "y", str(mounts)).lost[PROCESSES] == f"{tmp_path}/pids/x/y/pids.max: No such file or directory"
     assert found.lost[CPUS] == f"{tmp_path}/none/x: No such file or directory"
     assert "cgroup.subtree_control" in found.lost[MEMORY]

@@ -22,7 +22,7 @@ PERIOD_US: Final = 100_000
 QUOTA_MIN_US: Final = 1_000
 ENTER_TRIES: Final = 3
 READ_BYTES: Final = 1 << 20
-# A group with more than this charged to it (files in memory, segments that a job left) is not given to another job.
+# A group with more than this left in it (files and segments in memory, which are charged to it) is not given to another job.
 LEFT_MAX_BYTES: Final = 64 << 20
 
 
@@ -73,7 +73,10 @@ def _home_of(controller: str, found: Mapping[str, str], below: str) -> str:
         except OSError:
             if DEVICES not in found:
                 raise
-    return _made(found[controller], below, controller)
+    path = _made(found[controller], below, controller)
+    for name, _ in _files(controller, path, {}):
+        os.stat(f"{path}/{name}")  # a kernel may have the controller and not the bound
+    return path
 
 
 class Group:
@@ -127,10 +130,10 @@ class Group:
         return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
 
     def is_fresh(self) -> bool:
-        """Whether another attempt may be in it: nobody is but its supervisor, and little is charged to it."""
-        path = self.dirs.get(MEMORY, "")
-        used = _read(f"{path}/memory.current" if _is_v2(path) else f"{path}/memory.usage_in_bytes") if path else ""
-        return not self.others() and int(used or 0) <= LEFT_MAX_BYTES
+        """Whether another attempt may be in it: nobody is but its supervisor, and no memory is that only a deletion would free."""
+        words = _read(f"{self.dirs[MEMORY]}/memory.stat").split() if MEMORY in self.dirs else []
+        shared = int(words[words.index("shmem") + 1]) if "shmem" in words else 0
+        return not self.others() and shared <= LEFT_MAX_BYTES
 
     def others(self) -> list[int]:
         """Who is in it beside its supervisor."""
@@ -232,7 +235,7 @@ def _files(controller: str, path: str, wanted: Limits) -> Iterator[tuple[str, st
         yield ("cpu.max", f"{quota} {PERIOD_US}") if v2 else ("cpu.cfs_quota_us", quota)
     elif controller == CPUS:
         for name, text in (("cpuset.cpus", wanted.get("cpus", "")), ("cpuset.mems", wanted.get("memory_nodes", ""))):
-            yield name, text or ("\n" if v2 else _read(f"{os.path.dirname(path)}/{name}").strip())
+            yield name, text or _read(f"{os.path.dirname(path)}/{name}{'.effective' if v2 else ''}").strip()
     elif controller == PROCESSES:
         yield "pids.max", str(_processes_max())
 
