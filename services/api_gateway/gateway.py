@@ -215,20 +215,18 @@ class Gateway:
                 507, f"the log is {self.fill:.0%} full, and jobs are taken up to {FULL_AT:.0%}: trim it or enlarge MUSTER_STREAM_BYTES"
             )
 
-    async def record(self, fact: AnyFact) -> int:
-        """Store the fact and wait until its commit is folded back; gives the sequence. Raises Unavailable."""
-        wait_s = self.settings.record_ms / 1_000
+    async def record(self, *facts: AnyFact) -> int:
+        """Store the facts as one commit and wait until it is folded back; gives the sequence. Raises Unavailable."""
+        wait_s, kind = self.settings.record_ms / 1_000, f.kind_of(facts[0])
         try:
             async with asyncio.timeout(wait_s):
-                seq = await self.writer.put((fact,))
+                seq = await self.writer.put(facts)
                 await self._folded(seq)
         except TimeoutError as error:
-            text = f"the log did not confirm {f.kind_of(fact)} within {wait_s:.0f} s: are its servers up, and is there room on their disks?"
+            text = f"the log did not confirm {kind} within {wait_s:.0f} s: are its servers up, and is there room on their disks?"
             raise Unavailable(f"{text} Look whether it was recorded before you repeat it") from error
         except (Refused, Unavailable) as error:
-            raise Unavailable(
-                f"{f.kind_of(fact)} was not recorded here ({error}): look whether it is there before you repeat it"
-            ) from error
+            raise Unavailable(f"{kind} was not recorded here ({error}): look whether it is there before you repeat it") from error
         return seq
 
     async def settle(self, seq: int) -> None:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from libs.common import gpu_life, node_life
 from libs.common.cluster import GpuView, Node, is_removed
-from libs.common.model import NodeId
+from libs.common.model import GpuId, NodeId
 from libs.common.subjects import ask_node
 from libs.common.topology import Topology
 from services.api_gateway import intents
@@ -70,11 +70,11 @@ async def list_nodes(request: Request) -> Response:
 async def show_node(request: Request, node_id: str) -> Response:
     """One node with its devices."""
     gateway, _ = await settled(request, Query)
-    node = _known(gateway, node_id)
+    node = known_node(gateway, node_id)
     return answer(node_full(principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)))
 
 
-def _known(gateway: Gateway, node_id: str) -> Node:
+def known_node(gateway: Gateway, node_id: str) -> Node:
     node = gateway.cluster.nodes.get(NodeId(node_id))
     if node is None:
         raise Problem(404, f"no node {node_id[:64]!r} has registered: GET /v1/nodes lists those that have")
@@ -85,7 +85,7 @@ def _known(gateway: Gateway, node_id: str) -> Node:
 async def show_topology(request: Request, node_id: str) -> Response:
     """How the node's GPUs and network cards lie to each other, as the node itself says now."""
     gateway, _ = await settled(request, Query)
-    node = _known(gateway, node_id)
+    node = known_node(gateway, node_id)
     return answer(_topology.decode(await gateway.bus.request(ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000)))
 
 
@@ -93,7 +93,7 @@ async def show_topology(request: Request, node_id: str) -> Response:
 async def declare_dead(request: Request, node_id: str) -> Response:
     """Say that nothing of a lost node is running any more: what may go on without a lease is given up there, and may start elsewhere."""
     gateway, body = asked(request), await signed_body_of(request)
-    node = _known(gateway, node_id)
+    node = known_node(gateway, node_id)
     if node.usable:
         said = f"node {node.node_id} is {node.state}: only a node that the scheduler holds for lost can be declared dead"
         raise Problem(409, f"{said}; cancel its jobs, or wait until GET /v1/nodes shows it as unreachable", state=node.state)
@@ -119,11 +119,25 @@ async def list_gpus(request: Request) -> Response:
     return await answer_page("gpus", views, query, cluster.seq, lambda view: view.gpu.uuid, partial(gpu_seen, who, cluster), wanted)
 
 
+@router.get("/v1/gpus/{uuid}", openapi_extra=documented(Query))
+async def show_gpu(request: Request, uuid: str) -> Response:
+    """One device: its health, its last errors, who holds it."""
+    gateway, _ = await settled(request, Query)
+    return answer(gpu_seen(principal_of(request), gateway.cluster, known_gpu(gateway, uuid)))
+
+
+def known_gpu(gateway: Gateway, uuid: str) -> GpuView:
+    view = gateway.cluster.gpus.get(GpuId(uuid))
+    if view is None or is_removed(gateway.cluster, view.node_id):
+        raise Problem(404, f"no GPU {uuid[:64]!r} is known: GET /v1/gpus lists them")
+    return view
+
+
 @router.get("/v1/inventory", openapi_extra=documented(InventoryQuery))
 async def show_inventory(request: Request) -> Response:
     """Every node's devices and how much of each is free, as the scheduler has it: 10,000 of them in one answer."""
     gateway, query = await settled(request, InventoryQuery)
-    after = _known(gateway, query.after).node_id if query.after else ""
+    after = known_node(gateway, query.after).node_id if query.after else ""
     return await ask_scheduler(gateway, "inventory", after.encode())
 
 

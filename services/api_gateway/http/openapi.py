@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common import mig
+from libs.common import gpu_life, mig
 from libs.common.messages import PruneAsk
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, ISOLATIONS, LEVEL_WORDS, LEVELS, PREFERRED, JobSpec, ModelSpec
 from libs.common.ordering import POLICIES
@@ -79,6 +79,8 @@ FIELDS: Final[dict[str, Schema]] = {
     "mig_profile": {"type": "string", "enum": ["", *mig.PROFILES]},
     "deadline": {"type": "string", "description": "RFC 3339"},
     "after": {**NAMES, "description": "afterok:JOB or afterany:JOB"},
+    "service": {"type": "string", "enum": list(gpu_life.SERVICES)},
+    "force": {"type": "boolean", "default": False},
     "policy": {"type": "string", "description": f"{', '.join(POLICIES)}, or the name of a plug-in's order"},
 }
 # Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
@@ -96,6 +98,8 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
     ("PUT", "/v1/tenants/{name}"): (TenantWish, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyWish, (), ("user",)),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
+    ("PUT", "/v1/nodes/{node_id}/service"): (None, (), ("service",)),
+    ("PUT", "/v1/gpus/{uuid}/service"): (None, (), ("service",)),
     ("POST", "/v1/nodes"): (InviteWish, (), ()),
     ("POST", "/v1/prune"): (PruneAsk, prune_intents.RANGES, ()),
     ("POST", "/join"): (JoinWish, (), ("node_id", "secret", "public_key")),

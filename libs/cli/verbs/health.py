@@ -1,0 +1,54 @@
+"""`muster health`: devices that are not as they should be, or one of them."""
+
+from urllib.parse import quote
+
+import click
+
+from libs.cli.gateway import Json, ask, ask_all
+from libs.cli.gpus import print_gpus
+from libs.cli.output import formatted, print_table, print_value
+from libs.cli.profile import read_profile
+from libs.cli.table import Column
+from libs.common.words import counted
+
+ERRORS = (Column("ERROR"), Column("VERDICT"), Column("JOBS", flexible=True))
+
+
+@click.command(short_help="Show which GPUs are unwell or out of service, or how one is.")
+@click.option("--gpu-id", "uuid", metavar="UUID", help="This one, with its last errors.")
+@formatted
+def command(uuid: str | None, form: str) -> None:
+    """Show which GPUs are unwell or out of service, or how one is.
+
+    \b
+    muster health
+    muster health --gpu-id GPU-node-1-0
+    """
+    profile = read_profile()
+    if uuid is not None:
+        gpu = ask(profile, "GET", f"/v1/gpus/{quote(uuid, safe='')}")
+        if not print_value(gpu, form):
+            _show(gpu, form == "wide")
+        return
+    gpus = ask_all(profile, "/v1/gpus", "gpus")
+    unwell = [gpu for gpu in gpus if (gpu["health"], gpu["service"]) != ("healthy", "online")]
+    if print_value(unwell, form):
+        return
+    if unwell:
+        print_gpus(unwell, form == "wide", no_headers=False)
+    else:
+        print(f"all of {counted(len(gpus), 'GPU')} are healthy and online")
+
+
+def _show(gpu: Json, wide: bool) -> None:
+    print_gpus([gpu], wide, no_headers=False)
+    print(f"\nhealth {gpu['health']}, service {gpu['service']}" + (f", to be brought back by: {gpu['verdict']}" if gpu["verdict"] else ""))
+    if gpu["detail"]:
+        print(gpu["detail"])
+    if gpu["errors"]:
+        print()
+        print_table(ERRORS, [_error(error) for error in gpu["errors"]], wide=wide)
+
+
+def _error(error: Json) -> list[str]:
+    return [str(error["error"]), str(error["verdict"]), ", ".join(str(job["job_id"]) for job in error["jobs"]) or "-"]

@@ -1,0 +1,27 @@
+"""`muster status`."""
+
+import click
+
+from libs.cli.gpus import print_gpus
+from libs.cli.output import formatted, print_value
+from libs.cli.overview import read, show
+from libs.cli.profile import read_profile
+
+
+@click.command(short_help="Show how the cluster is, its nodes and its jobs.")
+@click.option("--all", "everything", is_flag=True, help="Each GPU too.")
+@formatted
+def command(everything: bool, form: str) -> None:
+    """Show how the cluster is, its nodes and its jobs.
+
+    \b
+    muster status
+    muster status --all
+    """
+    seen = read(read_profile())
+    if print_value(seen, form):
+        return
+    show(seen)
+    if everything:
+        print()
+        print_gpus(seen["gpus"], form == "wide", no_headers=False)

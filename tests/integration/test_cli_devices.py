@@ -1,0 +1,82 @@
+"""`drain`, `offline`, `online`, `health`, `status` and `watch` against a server that plays the gateway."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli_world import Problem, World, job
+
+GPU = {
+    "uuid": "G",
+    "node_id": "node-1",
+    "index": 0,
+    "model": "H100",
+    "memory_bytes": 80 << 30,
+    "state": "IN_USE",
+    "held_share": 100,
+    "health": "healthy",
+    "service": "online",
+    "verdict": "",
+    "detail": "",
+    "errors": [],
+    "holders": [{"job_id": "jaaaaaaaaaa", "attempt": 1, "share": 100}],
+}
+FREE = {**GPU, "uuid": "H", "index": 1, "state": "AVAILABLE", "held_share": 0, "holders": []}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def test_drain_says_what_is_left_on_nodes_and_devices(world: World) -> None:
+    world.routes["PUT /v1/nodes/node-1/service"] = {"id": "node-1", "gpus": [GPU, FREE]}
+    world.routes["PUT /v1/gpus/H/service"] = FREE
+    code, out, err = world.run("drain", "node-1", "--gpu-id", "H")
+    assert (code, err) == (0, "") and "jaaaaaaaaaa" in out and len(out.splitlines()) == 2
+    assert world.asked("PUT", "/v1/nodes/node-1/service")[0].json == {"service": "draining", "force": False, "user": "ada"}
+    assert world.run("drain", "--gpu-id", "H") == (0, "no job has anything of it\n", "")
+
+
+def test_offline_is_refused_while_a_job_has_it_and_forced_when_that_is_said(world: World) -> None:
+    world.routes["PUT /v1/gpus/G/service"] = lambda request: (
+        GPU if request.json["force"] else Problem(409, "jaaaaaaaaaa still has a part of it")
+    )
+    assert world.run("offline", "--gpu-id", "G") == (1, "", "muster: jaaaaaaaaaa still has a part of it\n")
+    assert world.run("offline", "--gpu-id", "G", "--force")[0] == 0
+    assert world.asked("PUT", "/v1/gpus/G/service")[1].json["force"] is True
+
+
+def test_online_is_quiet_and_nothing_is_nobody(world: World) -> None:
+    world.routes["PUT /v1/gpus/G/service"] = GPU
+    assert world.run("online", "--gpu-id", "G") == (0, "", "")
+    code, _, err = world.run("online")
+    assert code == 2 and "--gpu-id" in err
+
+
+def test_health_names_what_is_unwell_and_shows_one_with_its_errors(world: World) -> None:
+    world.routes["GET /v1/gpus"] = {"gpus": [GPU, FREE], "next": None}
+    assert world.run("health")[1] == "all of 2 GPUs are healthy and online\n"
+    errors = [{"error": "xid 79", "verdict": "reboot_node", "jobs": [{"job_id": "jaaaaaaaaaa", "attempt": 1}], "at_ns": 1}]
+    sick = {**FREE, "health": "offline", "reason": "xid", "verdict": "reboot_node", "detail": "xid 79 by the driver", "errors": errors}
+    world.routes["GET /v1/gpus"] = {"gpus": [GPU, sick, {**FREE, "service": "draining"}], "next": None}
+    assert len(world.run("health")[1].splitlines()) == 3
+    world.routes["GET /v1/gpus/H"] = sick
+    out = world.run("health", "--gpu-id", "H")[1]
+    assert "health offline, service online, to be brought back by: reboot_node\nxid 79 by the driver\n" in out and "jaaaaaaaaaa" in out
+    world.routes["GET /v1/gpus/G"] = GPU
+    assert world.run("health", "--gpu-id", "G")[1].splitlines()[-1] == "health healthy, service online"
+
+
+def test_status_shows_each_gpu_where_all_are_asked_for_and_watch_prints_once_without_a_terminal(world: World) -> None:
+    world.routes["GET /v1/nodes"] = {"nodes": [{"id": "node-1", "state": "healthy"}]}
+    world.routes["GET /v1/gpus"] = {"gpus": [GPU, FREE]}
+    world.routes["GET /v1/jobs"] = {"jobs": [job()], "next": None}
+    world.routes["GET /v1/cluster"] = {"cluster_id": "c", "seq": 5, "leader": "a", "gpu_share_total": 200, "gpu_share_held": 100}
+    short, full = world.run("status")[1], world.run("status", "--all")[1]
+    assert "1 of 2 held" in short and full.startswith(short.split("jaaaaaaaaaa")[0]) and "in_use" in full.splitlines()[-2]
+    assert world.run("watch", "--interval", "5s")[1].splitlines()[1] == short.splitlines()[1]
+    assert world.run("watch", "--interval", "0s")[0] == 2
