@@ -5,7 +5,9 @@ before it, so that no consumer is made and any gateway can go on where another o
 """
 
 import json
-from collections.abc import Awaitable
+import time
+from collections.abc import AsyncIterator, Awaitable
+from datetime import UTC, datetime
 from io import BufferedIOBase
 from typing import Any, Final, TypeVar
 
@@ -21,6 +23,9 @@ from libs.common.errors import Refused, Unavailable
 from libs.common.uploads import PIECE_BYTES, Piece, Upload
 
 ASK_TIMEOUT_S: Final = 10.0
+# Pieces that belong to no archive after so long are nobody's: a gateway was killed while it wrote them. How often they are looked for.
+ABANDONED_S: Final = 86_400
+SWEEP_S: Final = 3_600
 BUCKET: Final = subjects.UPLOAD_BUCKET
 STREAM: Final = f"OBJ_{BUCKET}"
 # The server's words for a stream that has reached its bound, and for a store that has no room left.
@@ -32,15 +37,22 @@ T = TypeVar("T")
 
 
 class NatsUploads:
-    """See `uploads.UploadStore`. The bucket is made by the first put; what a put that failed has left is removed by it."""
+    """See `uploads.UploadStore`. The bucket is made by the first put; what a put that failed has left is removed by it, or, where its
+    gateway was killed, by a later one.
+    """
 
     def __init__(self, client: Client, replicas: int, bytes_max: int) -> None:
         self.js = client.jetstream(timeout=ASK_TIMEOUT_S)
         self.config = ObjectStoreConfig(replicas=replicas, max_bytes=bytes_max)
+        self.sweep_at = 0.0
 
     async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
+        store = await self._made()
+        if self.sweep_at <= time.monotonic():
+            self.sweep_at = time.monotonic() + SWEEP_S
+            await self._sweep()
         meta = ObjectMeta(options=ObjectMetaOptions(max_chunk_size=PIECE_BYTES))
-        await _asked((await self._made()).put(_name(tenant, sha256), archive, meta))
+        await _asked(store.put(_name(tenant, sha256), archive, meta))
 
     async def find(self, tenant: str, sha256: str) -> Upload | None:
         found = await self._info(tenant, sha256)
@@ -48,7 +60,7 @@ class NatsUploads:
 
     async def piece(self, tenant: str, sha256: str, mark: int) -> Piece | None:
         found = await self._info(tenant, sha256)
-        message = await self._next(f"$O.{BUCKET}.C.{found['nuid']}", mark) if found is not None else None
+        message = await self._next(_pieces(found["nuid"]), mark) if found is not None else None
         return Piece(message.seq, message.data or b"") if message is not None and message.seq else None
 
     async def remove(self, tenant: str, sha256: str) -> None:
@@ -58,12 +70,27 @@ class NatsUploads:
             return
 
     async def listed(self) -> list[Upload]:
-        found: list[Upload] = []
-        mark = 0
-        while len(found) < LISTED_MAX and (message := await self._next(f"$O.{BUCKET}.M.>", mark)) is not None:
-            info, mark = json.loads(message.data or b"{}"), message.seq or 0
-            found += [] if info.get("deleted") else [_upload(info)]
+        found = [_upload(info) async for info in self._infos()]
         return sorted(found, key=lambda each: (each.tenant, each.sha256))
+
+    async def _infos(self) -> AsyncIterator[dict[str, Any]]:
+        mark = 0
+        for _ in range(LISTED_MAX):
+            message = await self._next(f"$O.{BUCKET}.M.>", mark)
+            if message is None:
+                return
+            info, mark = json.loads(message.data or b"{}"), message.seq or 0
+            if not info.get("deleted"):
+                yield info
+
+    async def _sweep(self) -> None:
+        """Remove the pieces that no archive names and that are old. The pieces are listed first: what is finished meanwhile is named."""
+        pieces = (await _asked(self.js.stream_info(STREAM, subjects_filter=_pieces("*")))).state.subjects or {}
+        named = {_pieces(info["nuid"]): None async for info in self._infos()}
+        for subject in [subject for subject in pieces if subject not in named]:
+            first = await self._next(subject, 0)
+            if first is not None and first.time is not None and (datetime.now(UTC) - first.time).total_seconds() >= ABANDONED_S:
+                await _asked(self.js.purge_stream(STREAM, subject=subject))
 
     async def _info(self, tenant: str, sha256: str) -> dict[str, Any] | None:
         try:
@@ -108,6 +135,11 @@ async def _asked(question: Awaitable[T]) -> T:
 def _name(tenant: str, sha256: str) -> str:
     """A tenant's name holds no dot."""
     return f"{tenant}.{sha256}"
+
+
+def _pieces(nuid: str) -> str:
+    """The subject of an archive's pieces."""
+    return f"$O.{BUCKET}.C.{nuid}"
 
 
 def _upload(info: dict[str, Any]) -> Upload:

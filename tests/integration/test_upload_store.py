@@ -91,6 +91,31 @@ async def test_a_full_bucket_takes_nothing_and_keeps_no_part_of_what_it_did_not_
     await client.close()
 
 
+async def test_pieces_that_a_killed_gateway_left_are_swept_once_they_are_old(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+    store = NatsUploads(client, 1, 64 << 20)
+    await store.put("default", HASH, io.BytesIO(DATA))
+    await store.js.publish("$O.UPLOADS.C.abandoned", DATA[:PIECE_BYTES])
+    for again in (False, True):  # young, and old but just looked for
+        monkeypatch.setattr("libs.common.uploads_nats.ABANDONED_S", 0 if again else 60)
+        store.sweep_at = store.sweep_at if again else 0.0
+        await store.put("physics", HASH, io.BytesIO(DATA))
+        assert await pieces(store, "abandoned") == 1
+    store.sweep_at = 0.0
+    await store.put("physics", HASH, io.BytesIO(DATA))
+    assert await pieces(store, "abandoned") == 0
+    assert await whole(store, "default", HASH) == DATA and await whole(store, "physics", HASH) == DATA
+    for tenant in ("default", "physics"):
+        await store.remove(tenant, HASH)
+    await client.close()
+
+
+async def pieces(store: NatsUploads, nuid: str) -> int:
+    subject = f"$O.UPLOADS.C.{nuid}"
+    found = (await store.js.stream_info("OBJ_UPLOADS", subjects_filter=subject)).state.subjects or {}
+    return int(found.get(subject, 0))
+
+
 async def test_a_node_reaches_none_of_it_but_through_a_gateway(servers: Servers, tmp_path: Path) -> None:
     client = await connect(servers.urls, "node-1", servers.seed("node-1"))
     for subject in ("$JS.API.DIRECT.GET.OBJ_UPLOADS", "$JS.API.STREAM.INFO.OBJ_UPLOADS", "$JS.API.STREAM.PURGE.OBJ_UPLOADS"):
