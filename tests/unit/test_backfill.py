@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, NodeId, Serve, TenantId
+from libs.common.model import Allocation, JobId, NodeId, Serve, TenantId
 from services.scheduler.backfill import promise_to
 from services.scheduler.decide import decide
 from services.scheduler.outlook import KEPT_MAX
@@ -56,6 +57,21 @@ def test_a_limit_that_is_changed_while_a_job_runs_moves_what_is_promised() -> No
     state._look_at(tell(state.cluster, f.JobUpdated(job_id=JobId("i"), time_limit_s=1_000)))
     after, nodes = when_and_where(state, name)
     assert after > before + 500 and (after, nodes) == when_and_where(State(state.cluster), name)
+
+
+def test_an_allocation_that_is_extended_moves_what_is_promised() -> None:
+    """Its estimate is its first time, whatever was said since; and it is expected to end then, not sooner."""
+    held = waiting("i", gpus=2, allocation=Allocation(100), estimate_s=100)
+    began = placed("i", member("a", 0, 1))
+    state = given(registered("a"), held, replace(began, expires_ns=100 * SECOND_NS), BIG)
+    assert when_and_where(state, "big") == (100, ["a"])
+    longer = f.AllocationExtended(job_id=JobId("i"), attempt=1, expires_ns=900 * SECOND_NS)
+    state._look_at(tell(state.cluster, longer))
+    assert when_and_where(state, "big") == when_and_where(State(state.cluster), "big") == (900, ["a"])
+    state.pass_time(100 * SECOND_NS)
+    assert when_and_where(state, "big") == (900, ["a"])
+    state.pass_time(900 * SECOND_NS)
+    assert when_and_where(state, "big")[0] >= UNKNOWN
 
 
 def test_who_has_no_limit_keeps_off_the_promised_nodes() -> None:

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.cluster import WriterMark
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, TenantId
+from libs.common.model import Allocation, JobId, TenantId
 from services.scheduler.explain import explain
 from services.scheduler.proof import estimate as estimates
 from services.scheduler.proof.trial import prepare
@@ -47,6 +48,14 @@ def test_what_the_tenants_jobs_took_counts_where_nobody_guessed() -> None:
     over = [ended, f.JobReleased(job_id=JobId("old"), attempt=1, node_id=ended.node_id), f.JobClosed(JobId("old"), 1, "completed")]
     found = said(registered("a", 1), busy("old", 0), over, busy("x", 0), waiting("j"))
     assert found["in_s"] == 50 and "what their tenants' jobs usually take" in found["basis"]
+
+
+def test_an_allocation_ends_when_was_last_said_of_it() -> None:
+    asked = waiting("x", allocation=Allocation(100), estimate_s=100)
+    began = replace(placed("x", member("a", 0)), expires_ns=100 * SECOND_NS)
+    longer = f.AllocationExtended(job_id=JobId("x"), attempt=1, expires_ns=900 * SECOND_NS)
+    found = said(registered("a", 1), asked, began, started("x", "a"), longer, waiting("j"))
+    assert found["in_s"] == 900 and "1 by the time of allocations" in found["basis"]
 
 
 def test_who_is_before_it_takes_its_turn_first() -> None:

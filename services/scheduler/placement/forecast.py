@@ -33,9 +33,11 @@ def latest_end_ns(spec: JobSpec, placed_ns: int) -> int:
 
 
 def expected_end_ns(job: Job) -> int:
-    """The end of an attempt on nodes: by its limit, else by its user's estimate."""
+    """The end of an attempt on nodes: by what was last said of an allocation, by its limit, else by its user's estimate."""
     if job.spec.serve is not None:
         return NEVER
+    if job.expires_ns:
+        return job.expires_ns
     if job.spec.time_limit_s or not job.spec.estimate_s:
         return latest_end_ns(job.spec, job.placed_ns)
     return job.placed_ns + job.spec.estimate_s * SECOND_NS

@@ -22,6 +22,7 @@ MS: Final = 1_000_000
 ENDS_MAX: Final = 2_000
 
 ESTIMATE: Final = "their users' estimates"
+ALLOTTED: Final = "the time of allocations"
 HISTORY: Final = "what their tenants' jobs usually take"
 LIMIT: Final = "time limits"
 
@@ -72,6 +73,8 @@ def estimate(state: State, job: Job) -> Estimate:
 
 
 def _end(state: State, job: Job) -> End | None:
+    if job.expires_ns > state.wall_ns:
+        return End(job.expires_ns, job.job_id, ALLOTTED)
     began = job.started_ns or job.placed_ns
     limit_ms = job.spec.time_limit_s * 1_000
     for word, expected_ms in ((_word(job), expected_of(job)), (LIMIT, limit_ms)):
