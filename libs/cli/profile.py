@@ -1,4 +1,4 @@
-"""Where the gateway is and which key to show it: the profile that `muster up` writes, and what overrides it.
+"""Where the gateway is and which key to show it: the profile that `muster up` or `muster login` writes, and what overrides it.
 
 MUSTER_URL and MUSTER_API_KEY go before the file ($MUSTER_PROFILE, else muster/profile.json in the configuration
 directory). A missing file is no fault: the default address is tried. Tests: tests/unit/test_cli_profile.py.

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from libs.cli.profile import profile_path
 from libs.common import configuration
 from libs.common.errors import Refused, Unavailable
 from libs.doctor import disk
@@ -62,6 +63,8 @@ def up(options: Options) -> int:
         if first:
             _measure_disk(state)
         say(f"starting {found.words} in {state}")
+        if profile.is_login(profile_path()):
+            say(f"{profile_path()} holds a login and stays: for this cluster set MUSTER_PROFILE={profile.path_of(state)}")
         if found.local:
             say(local_gpus.survey())
         return launcher.run(state, found, config, say)
@@ -157,7 +160,7 @@ def _files(state: Path, found: Shape) -> Path:
     """Everything on disk that a start needs; the path of the server's configuration."""
     try:
         shape.save(state, found)
-        key = identity.api_key(state / "keys", profile.known_key())
+        key = identity.api_key(state / "keys", profile.known_key(state))
         if found.listen:
             certificates.ensure(state / "keys")
         config = plan.configure(state, found, keeper.load(state))
