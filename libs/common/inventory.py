@@ -40,15 +40,18 @@ class Inventory(msgspec.Struct, frozen=True):
 
 
 class Stocks:
-    """Each node's part of the answer is kept, written out, until a fact touches the node: a call costs what changed since the last one."""
+    """Each node's part of the answer stays written out. Once it was asked for, a fact that touches the node has it written anew: an answer
+    takes as long whatever happened before it.
+    """
 
     def __init__(self) -> None:
         self._written: dict[NodeId, msgspec.Raw] = {}
 
-    def touch(self, changes: Iterable[Change]) -> None:
-        for change in changes:
-            for node_id in change.nodes:
-                self._written.pop(node_id, None)
+    def follow(self, cluster: Cluster, changes: Iterable[Change]) -> None:
+        """These facts were folded."""
+        for node_id in dict.fromkeys([node_id for change in changes for node_id in change.nodes]):
+            if node_id in self._written:
+                self._write(cluster, cluster.nodes[node_id])
 
     def answer(self, cluster: Cluster, after: str = "") -> bytes:
         """An `Inventory` in JSON: all nodes, or those behind one, as many as one answer holds."""

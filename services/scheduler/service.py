@@ -151,7 +151,7 @@ class Scheduler:
     # -- the shell's voice --------------------------------------------------------------------------------------
 
     def folded(self, entry: Entry, commit: Commit) -> None:
-        self.stocks.touch(fold.apply_entry(self.acked, entry.seq, entry.subject, commit))
+        self.stocks.follow(self.acked, fold.apply_entry(self.acked, entry.seq, entry.subject, commit))
         if any(isinstance(fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved) for fact in commit.facts):
             self.roster = None
 

@@ -18,5 +18,5 @@ def test_what_is_kept_is_what_would_be_written_anew(seed: int) -> None:
     chance, cluster, stocks = Random(seed), Cluster(), Stocks()
     for number in range(1, 80):
         fact = valid(cluster, chance)
-        stocks.touch((fold.apply(cluster, fact, stamp_of(subject_of(fact), number, cluster.epoch)),))
+        stocks.follow(cluster, (fold.apply(cluster, fact, stamp_of(subject_of(fact), number, cluster.epoch)),))
         assert stocks.answer(cluster) == Stocks().answer(cluster)
