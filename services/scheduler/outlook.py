@@ -31,7 +31,7 @@ class Outlook:
         """When nodes will serve this wish. A circle matters only to parts of devices."""
         key = (wish, "" if wish.whole or not wish.gpus else circle)
         found = self._kept(self.forecasts, key, lambda: Forecast(*key))
-        found.bring_up(self.cluster, self.capacity.places, wall_ns)
+        found.bring_up(self.cluster, self.capacity, wall_ns)
         return found
 
     def offers(self, wish: Wish, circle: str, need: Need, may_end: Callable[[Job], bool]) -> Offers:
@@ -44,14 +44,9 @@ class Outlook:
         """Who may share a device has changed, and with it what a device would be worth that is full now."""
         self.forecasts.clear()
         self.offered.clear()
-        self.capacity.followers.clear()
 
     def _kept(self, kept: dict[Key, Kept], key: Key, make: Callable[[], Kept]) -> Kept:
-        found = kept.pop(key, None)
-        if found is None:
-            found = make()
-            self.capacity.tell(found)
-        kept[key] = found
+        found = kept[key] = kept.pop(key) if key in kept else make()
         if len(kept) > KEPT_MAX:
-            self.capacity.followers.remove(kept.pop(next(iter(kept))))
+            del kept[next(iter(kept))]
         return found

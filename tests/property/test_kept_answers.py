@@ -17,6 +17,7 @@ from libs.common.cluster import Job
 from libs.common.facts import AnyFact
 from libs.common.model import GpuId, JobId, JobSpec, NodeId, TenantId
 from services.scheduler.decide import NOBODY, Heard, decide
+from services.scheduler.placement import changes
 from services.scheduler.placement.choose import choose_for
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
@@ -142,7 +143,6 @@ def found_anew(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
     read.wall_ns = state.wall_ns
     wish, circle = wish_of(asked), circle_of(state.cluster, tenant)
     offers = Offers(wish, circle, lambda job: state.preemptible.may_yield(job, PRIORITIES[1], state.now_ns))
-    offers.changed = read.capacity.everywhere
     offers.bring_up(read.capacity, read.cluster)
     return [*_of(offers, read), read.forecast(wish, circle).whens, *_found(read, asked, tenant)]
 
@@ -163,6 +163,7 @@ def test_who_lived_through_it_answers_as_who_has_just_read_the_cluster(seed: int
     chance = Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrivals, "FIRST", 2)  # another mix is learnt early
+        patch.setattr(changes, "KEPT_MAX", chance.choice((4, 1_000)))  # who looks seldom has missed some of what changed
         walk = Walk(chance)
         for _ in range(STEPS):
             walk.step()

@@ -28,11 +28,11 @@ def test_what_there_is_no_time_for_is_looked_at_when_it_is_asked_for(monkeypatch
     monkeypatch.setattr(capacity, "CATCH_UP_MAX", 1)
     state = after_an_end()
     state.capacity.catch_up()
-    left = [ranking for ranking in state.capacity._rankings.values() if ranking.changed]
+    left = [ranking for ranking in state.capacity._rankings.values() if ranking.seen != state.capacity.changes.position]
     assert left and chosen(state) == chosen(after_an_end())
     for _ in WISHES:
         state.capacity.catch_up()
-    assert not any(ranking.changed for ranking in state.capacity._rankings.values())
+    assert all(ranking.seen == state.capacity.changes.position for ranking in state.capacity._rankings.values())
 
 
 def test_what_devices_would_have_to_give_is_forgotten_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@ are in the order of their first registration: the same for every reader of the l
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from libs.common import arrivals, mig
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from libs.common.plugins import SCORE, Plugins
 from libs.common.reservation import Reservation
+from services.scheduler.placement.changes import Changes
 from services.scheduler.placement.circles import circle_on
 from services.scheduler.placement.fill import Fills
 from services.scheduler.placement.gang import Neighbours
@@ -38,12 +39,6 @@ def bits(nodes: int) -> Iterator[int]:
         nodes ^= lowest
 
 
-class Follower(Protocol):
-    """Looks again at the nodes that have changed, one bit each."""
-
-    changed: int
-
-
 class Capacity:
     """`nodes` and `index` say which node a bit is; `places` are the usable ones; `sizes` how many devices each has.
 
@@ -58,8 +53,7 @@ class Capacity:
         self.sizes: Final[dict[NodeId, int]] = {}
         self.near: Final = Neighbours({}, {}, {}, {})
         self.version = 0
-        # Who goes by the jobs on a node too, beside the rankings.
-        self.followers: Final[list[Follower]] = []
+        self.changes: Final = Changes(self.nodes)
         # Answers of `choose.serving` as long as no node is built otherwise.
         self.serving: Final[dict[Wish, int]] = {}
         # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
@@ -96,37 +90,28 @@ class Capacity:
             self._remove(index)
             place = self._build(index, node, views, cluster.jobs)
         mirror(cluster, place)
-        self._changed(1 << index)
+        self.changes.note([index])
 
     def follow(self, members: Sequence[Member], wish: Wish, circle: str) -> None:
         """A placement that this process decided: as `refresh` of its nodes, without reading them again."""
         self.version += 1
-        changed = 0
-        for member in members:
-            index = self.index[member.node_id]
+        changed = [self.index[member.node_id] for member in members]
+        for member, index in zip(members, changed, strict=True):
             place = self.places[index]
             assert place is not None, "a placement goes to usable nodes"
             place.give(member.gpus, circle)
             place.give_host(wish)
-            changed |= 1 << index
-        self._changed(changed)
+        self.changes.note(changed)
 
     @property
     def everywhere(self) -> int:
         """The bits of all nodes."""
         return (1 << len(self.nodes)) - 1
 
-    def tell(self, follower: Follower) -> None:
-        """Of every node now, and of each that changes."""
-        follower.changed = self.everywhere
-        self.followers.append(follower)
-
     def touch(self, node_ids: Collection[NodeId]) -> None:
         """Something has changed of the jobs on these nodes, and nothing of what is free."""
         self.version += 1
-        for node_id in node_ids:
-            for follower in self.followers:
-                follower.changed |= 1 << self.index[node_id]
+        self.changes.note([self.index[node_id] for node_id in node_ids])
 
     def learn(self, cluster: Cluster) -> None:
         """Follow what the cluster has learnt of its jobs, where the last one went, and which plug-ins count."""
@@ -155,7 +140,6 @@ class Capacity:
         found = self._rankings.get(key)
         if found is None:
             found = self._rankings[key] = Ranking(ranked, key[1], self._score_of(wish), self._scene)
-            found.changed = self.everywhere
             if len(self._rankings) > RANKINGS_MAX:
                 del self._rankings[next(iter(self._rankings))]
         self._bring_up(found)
@@ -183,7 +167,7 @@ class Capacity:
         self._plugins = plugins
         self.plugged = {name: score for name, score in PLUGGED.items() if plugins.in_force(SCORE, name)}
         self._rankings.clear()
-        self._changed(self.everywhere)
+        self.changes.note_all()
         self.version += 1
 
     def _score_of(self, wish: Wish) -> Score:
@@ -192,17 +176,11 @@ class Capacity:
 
     def _bring_up(self, ranking: Ranking) -> int:
         """Look again at the nodes that changed, and say how many those are."""
-        changed, ranking.changed = ranking.changed, 0
-        if changed:
-            ranking.look_at(self.places, bits(changed))
-        return changed.bit_count()
-
-    def _changed(self, nodes: int) -> None:
-        """Note a change of these nodes for everyone who asks next."""
-        for ranking in self._rankings.values():
-            ranking.changed |= nodes
-        for follower in self.followers:
-            follower.changed |= nodes
+        if ranking.seen == self.changes.position:
+            return 0
+        changed, ranking.seen = self.changes.since(ranking.seen), self.changes.position
+        ranking.look_at(self.places, changed)
+        return len(changed)
 
     def _look_around(self) -> None:
         """Another mix, or other cards: what remainders are worth is found anew."""
@@ -217,7 +195,7 @@ class Capacity:
         mix = arrivals.learnt_of(self._learnt)
         self._scene = Scene(Fills(mix, models, self._scene.fills) if mix else None)
         self._rankings.clear()
-        self._changed(self.everywhere)
+        self.changes.note_all()
 
     def _build(self, index: int, node: Node, views: list[GpuView], jobs: dict[JobId, Job]) -> Place:
         gpus = [view.gpu for view in views]
@@ -234,7 +212,7 @@ class Capacity:
         place = self.places[index]
         if place is not None:
             self.places[index] = None
-            self._changed(1 << index)
+            self.changes.note([index])
             del self.sizes[place.node_id]
             self._built(place, 0)
 

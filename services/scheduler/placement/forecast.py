@@ -6,7 +6,7 @@ when it ends counts `UNKNOWN`, so that of nodes without a time the one with the 
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
 from operator import or_
 from typing import Final
@@ -14,7 +14,8 @@ from typing import Final
 from libs.common.cluster import Cluster, Job
 from libs.common.model import JobId, JobSpec, attempt_key
 from libs.common.ordering import SECOND_NS
-from services.scheduler.placement.capacity import bits
+from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.changes import UNSEEN
 from services.scheduler.placement.gang import Neighbours, together
 from services.scheduler.placement.imagined import Imagined
 from services.scheduler.placement.place import Place, host_serves, takes
@@ -44,20 +45,20 @@ def expected_end_ns(job: Job) -> int:
 
 
 class Forecast:
-    """`whens` are the nodes that could serve, and from when on they will (0: now; from UNKNOWN on nobody knows). `changed` are
-    to be looked at again.
+    """`whens` are the nodes that could serve, and from when on they will (0: now; from UNKNOWN on nobody knows). `seen` is up to
+    where it has looked at what changed.
     """
 
     def __init__(self, wish: Wish, circle: str) -> None:
         self.wish: Final = wish
         self.circle: Final = circle
         self.whens: Final[dict[int, int]] = {}
-        self.changed = 0
+        self.seen = UNSEEN
 
-    def bring_up(self, cluster: Cluster, places: Sequence[Place | None], now_ns: int) -> None:
-        changed, self.changed = self.changed, 0
-        for index in bits(changed):
-            place = places[index]
+    def bring_up(self, cluster: Cluster, capacity: Capacity, now_ns: int) -> None:
+        changed, self.seen = capacity.changes.since(self.seen), capacity.changes.position
+        for index in changed:
+            place = capacity.places[index]
             self.whens.pop(index, None)
             when = self._when(cluster, place, now_ns) if place is not None else None
             if when is not None:

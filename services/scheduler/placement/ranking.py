@@ -7,6 +7,7 @@ the order of their first registration, so that among equals the lowest bit is th
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from services.scheduler.placement.changes import UNSEEN
 from services.scheduler.placement.hardware import Hardware
 from services.scheduler.placement.place import Place, Take, host_serves, takes
 from services.scheduler.placement.scene import Scene
@@ -23,8 +24,8 @@ Ranked = tuple[int, Take]
 
 
 class Ranking:
-    """`levels` are the nodes by how good they are, as bits; `best` says how each of the `members` would serve; `changed` are to be looked
-    at again.
+    """`levels` are the nodes by how good they are, as bits; `best` says how each of the `members` would serve; `seen` is up to where
+    it has looked at what changed.
     """
 
     def __init__(self, wish: Wish, circle: str, score: Score, scene: Scene) -> None:
@@ -32,7 +33,7 @@ class Ranking:
         self.circle: Final = circle
         self.score: Final = score
         self.scene: Final = scene
-        self.changed = 0
+        self.seen = UNSEEN
         self.members = 0
         self.levels: Final[dict[int, int]] = {}
         self.best: Final[dict[int, Ranked]] = {}

@@ -6,13 +6,14 @@ tests/property/test_making_room.py.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from typing import Final, NamedTuple
 
 from libs.common.cluster import Cluster, Job
 from libs.common.model import JobId, attempt_key
-from services.scheduler.placement.capacity import Capacity, bits
+from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.changes import UNSEEN
 from services.scheduler.placement.imagined import Imagined
 from services.scheduler.placement.place import Place, Take, host_serves
 from services.scheduler.placement.ranking import Ranked
@@ -37,24 +38,28 @@ class Offer(NamedTuple):
 
 
 class Offers:
-    """`of` has the nodes that could serve, also those that serve as they are; `members` are the same as bits. `changed` are to be looked at
-    again. Of offers that end as much the order never changes: they stand in one of the `lines`, who saved last first.
+    """`of` has the nodes that could serve, also those that serve as they are; `members` are the same as bits. `seen` is up to where it
+    has looked at what changed. Of offers that end as much the order never changes: they stand in one of the `lines`, who saved last first.
     """
 
     def __init__(self, wish: Wish, circle: str, may_end: MayEnd) -> None:
         self.wish: Final = wish
         self.circle: Final = circle
         self.may_end: Final = may_end
-        self.changed = 0
+        self.seen = UNSEEN
         self.members = 0
         self.of: dict[int, Offer] = {}
         self.lines: dict[int, list[Cost]] = {}
 
     def bring_up(self, capacity: Capacity, cluster: Cluster) -> None:
         """Look again at what has changed."""
+        changed, self.seen = capacity.changes.since(self.seen), capacity.changes.position
+        self.look_at(capacity, cluster, changed)
+
+    def look_at(self, capacity: Capacity, cluster: Cluster, nodes: Iterable[int]) -> None:
+        """Look at these nodes again."""
         self.ranking = capacity.ranking(self.wish, self.circle)
-        changed, self.changed = self.changed, 0
-        for index in bits(changed):
+        for index in nodes:
             place = capacity.places[index]
             found = self._look_at(cluster, place) if place is not None else None
             before = self.of.pop(index, None)
