@@ -6,6 +6,7 @@ cannot be had here is not an error: `Home.lost` says what and why. Standard libr
 """
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -93,6 +94,7 @@ class Group:
         try:
             for path in sorted(set(group.dirs.values())):
                 _enter(path)
+            group.limit({})
         except OSError as error:
             group._broken = error
         return group
@@ -235,14 +237,20 @@ def _files(controller: str, path: str, wanted: Limits) -> Iterator[tuple[str, st
         yield ("cpu.max", f"{quota} {PERIOD_US}") if v2 else ("cpu.cfs_quota_us", quota)
     elif controller == CPUS:
         for name, text in (("cpuset.cpus", wanted.get("cpus", "")), ("cpuset.mems", wanted.get("memory_nodes", ""))):
-            yield name, text or _read(f"{os.path.dirname(path)}/{name}{'.effective' if v2 else ''}").strip()
+            yield name, text or _constant(f"{os.path.dirname(path)}/{name}{'.effective' if v2 else ''}")
     elif controller == PROCESSES:
         yield "pids.max", str(_processes_max())
 
 
 def _processes_max() -> int:
     """Half of what the machine can hold: whatever a job forks, others can too."""
-    return min(int(_read(f"/proc/sys/kernel/{name}") or 1 << 15) for name in ("pid_max", "threads-max")) // 2
+    return min(int(_constant(f"/proc/sys/kernel/{name}") or 1 << 15) for name in ("pid_max", "threads-max")) // 2
+
+
+@functools.cache
+def _constant(path: str) -> str:
+    """Read once in the life of a supervisor, before its first order."""
+    return _read(path).strip()
 
 
 def _is_v2(path: str) -> bool:
