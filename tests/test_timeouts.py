@@ -38,7 +38,7 @@ STAY: Final[dict[str, str]] = {
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S execs.HANGUP_GRACE_NS
         node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
-        ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
+        ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
         node_agent.decide.KILL_AGAIN_NS node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
         node_agent.service.DRAIN_S node_agent.service.END_AGAIN_S pool.QUIET_NS state.UNWANTED_GRACE_MS supervisor.SHUTDOWN_GRACE_NS
         supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S supervisors.STATUS_TIMEOUT_S

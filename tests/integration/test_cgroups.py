@@ -147,7 +147,7 @@ async def test_what_a_killed_supervisor_leaves_is_found_by_its_group_even_withou
     assert (record["reason"], record["clean"]) == ("supervisor_lost", True)
 
 
-async def test_empty_groups_are_removed_with_their_supervisors_and_by_the_next_agent(tmp_path: Path, home: Home) -> None:
+async def test_empty_groups_are_removed_with_their_supervisors_and_with_the_agent(tmp_path: Path, home: Home) -> None:
     async with world_at(tmp_path / "agent", home.dirs) as world:
         await world.run("a", "true")
         pid = int((await world.told(("a", 1), "started"))["pid"])
@@ -157,13 +157,26 @@ async def test_empty_groups_are_removed_with_their_supervisors_and_by_the_next_a
         async with asyncio.timeout(WAIT_S):
             while os.access(path, os.F_OK):
                 await asyncio.sleep(0.01)
-    some = next(iter(home.dirs.values()))
-    async with asyncio.timeout(WAIT_S):
-        while any(cgroups.members(f"{some}/{entry.name}") for entry in os.scandir(some) if entry.is_dir()):
-            await asyncio.sleep(0.01)
-    parent, name = some.split("/")[-2:]
-    again = cgroups.prepare(parent, name)
-    assert not [entry for path in set(again.dirs.values()) for entry in os.scandir(path) if entry.is_dir()]
+    assert [entry.name for path in set(home.dirs.values()) for entry in os.scandir(path) if entry.is_dir()] == []
+
+
+async def test_the_group_of_a_job_that_outlives_its_agent_stays_and_the_next_agent_removes_what_is_empty(
+    tmp_path: Path, home: Home
+) -> None:
+    async with world_at(tmp_path / "agent", home.dirs) as world:
+        key = await world.shell("a", "echo ready; exec sleep 60")
+        await world.printed(key, b"ready")
+        identity = records.read_identity(world.supervisors.job_dir(key))
+        assert identity is not None
+        await world.supervisors.close()
+        assert identity["job_pid"] in cgroups.members(identity["cgroup"])
+        some = next(iter(home.dirs.values()))
+        os.mkdir(f"{some}/empty")
+        assert cgroups.prepare(*some.split("/")[-2:]).dirs == home.dirs
+        assert not os.access(f"{some}/empty", os.F_OK) and identity["job_pid"] in cgroups.members(identity["cgroup"])
+        await world.supervisors.start()
+        await world.supervisors.kill(key)
+        await world.told(key, "exited")
 
 
 def test_what_is_not_there_is_said_and_is_no_error(tmp_path: Path) -> None:

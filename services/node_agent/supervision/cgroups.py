@@ -9,6 +9,7 @@ import contextlib
 import functools
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypedDict
 
@@ -22,6 +23,8 @@ CONTROLLERS: Final = (MEMORY, CPU, CPUS, PROCESSES, DEVICES)
 PERIOD_US: Final = 100_000
 QUOTA_MIN_US: Final = 1_000
 ENTER_TRIES: Final = 3
+LEAVE_TRIES: Final = 10
+LEAVE_AGAIN_S: Final = 0.01
 READ_BYTES: Final = 1 << 20
 # A group with more than this left in it (files and segments in memory, which are charged to it) is not given to another job.
 LEFT_MAX_BYTES: Final = 64 << 20
@@ -59,10 +62,24 @@ def prepare(parent: str, name: str, mounts: str = MOUNTS) -> Home:
     if parent and UNIFIED in found:
         with contextlib.suppress(OSError):
             home.dirs[UNIFIED] = _made(found[UNIFIED], f"{parent}/{name}", "")
-    for path in sorted(set(home.dirs.values())):
-        for each in os.listdir(path):
-            remove({"": path}, each)
+    _remove_empty(home.dirs)
     return home
+
+
+def leave(home: Mapping[str, str]) -> None:
+    """Removes the groups of supervisors that are about to end; those of jobs that go on stay."""
+    for _ in range(LEAVE_TRIES):
+        if not _remove_empty(home):
+            return
+        time.sleep(LEAVE_AGAIN_S)
+
+
+def _remove_empty(home: Mapping[str, str]) -> bool:
+    """Whether any is left."""
+    groups = [(path, entry.name) for path in set(home.values()) for entry in os.scandir(path) if entry.is_dir()]
+    for path, name in groups:
+        remove({"": path}, name)
+    return any(os.path.exists(f"{path}/{name}") for path, name in groups)
 
 
 def _home_of(controller: str, found: Mapping[str, str], below: str) -> str:

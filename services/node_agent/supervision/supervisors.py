@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import control_client, lost, order, processes, records
+from services.node_agent.supervision import cgroups, control_client, lost, order, processes, records
 from services.node_agent.supervision.cgroups import Limits
 from services.node_agent.supervision.records import ExitRecord
 from services.node_agent.supervision.zygote_link import ZygoteLink, ZygoteLost
@@ -123,6 +123,7 @@ class Supervisors:
         self._loop.remove_reader(self._events.fileno())
         self._events.close()
         await self._zygote.close()
+        await asyncio.to_thread(cgroups.leave, self._home)
         os.close(self._lock)
 
     async def launch(self, request: LaunchRequest) -> None:
