@@ -203,3 +203,26 @@ def test_a_hierarchy_that_cannot_be_written_is_lost_by_name_and_the_others_are_n
     assert cgroups.prepare("x", "y", str(mounts)).lost[PROCESSES] == f"{tmp_path}/pids/x/y/pids.max: No such file or directory"
     assert found.lost[CPUS] == f"{tmp_path}/none/x: No such file or directory"
     assert "cgroup.subtree_control" in found.lost[MEMORY]
+
+
+def test_under_v2_the_same_bounds_are_written_in_its_words(tmp_path: Path) -> None:
+    """By plain files: where the kernel has given its controllers to v1 there is no other v2."""
+    bounds = ("memory.max", "memory.swap.max", "cpu.max", "cpuset.cpus", "cpuset.mems", "pids.max")
+    group = tmp_path / "home/group"
+    group.mkdir(parents=True)
+    for path in (*(group / name for name in bounds), group / "cgroup.controllers"):
+        path.touch()
+    for name, text in (("cpus", "0-7"), ("mems", "0-1")):
+        (group.parent / f"cpuset.{name}.effective").write_text(f"{text}\n")
+    made = cgroups.Group(dict.fromkeys((MEMORY, CPU, CPUS, PROCESSES), str(group)))
+
+    def written(limits: cgroups.Limits) -> list[str]:
+        for name in bounds:
+            (group / name).write_text("")
+        made.limit(limits)
+        return [(group / name).read_text() for name in bounds[:-1]]
+
+    asked = cgroups.Limits(cpus_milli=1_500, memory_bytes=64 * MIB, cpus="0-3", memory_nodes="0")
+    assert written(asked) == [str(64 * MIB), "0", "150000 100000", "0-3", "0"]
+    assert written({}) == ["max", "max", "max 100000", "0-7", "0-1"]
+    assert int((group / "pids.max").read_text()) > 0
