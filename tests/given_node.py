@@ -76,9 +76,8 @@ class Node:
 
     def exited(self, job: str = "j", exit_: o.Exit | None = None) -> "Node":
         end = exit_ or o.Exit(executed=True, exit_code=0)
-        assert self.see(o.ProcessExited(f"{job}.1", end)) == [
-            a.CheckRelease(ref(job), (GPU,), end.clean, self.state.attempts[f"{job}.1"].began_ns)
-        ]
+        began_ns = self.state.attempts[f"{job}.1"].began_ns
+        assert self.see(o.ProcessExited(f"{job}.1", end)) == [a.CheckRelease(ref(job), (GPU,), end.clean, end.exit_code != 0, began_ns)]
         return self
 
 

@@ -18,7 +18,7 @@ STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
         ordering.HOUR_NS order_intents.YEAR_S durations.UNITS_S ending.NS_PER_S
         intents.DAY_S intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S
-        ordering.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
+        ordering.SECOND_NS devices.SECOND_NS watch.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
@@ -40,10 +40,10 @@ STAY: Final[dict[str, str]] = {
         node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
         ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
         node_agent.decide.KILL_AGAIN_NS node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
-        node_agent.service.DRAIN_S node_agent.service.END_AGAIN_S pool.QUIET_NS state.UNWANTED_GRACE_MS supervisor.SHUTDOWN_GRACE_NS
-        supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S supervisors.STATUS_TIMEOUT_S
-        supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S zygote_link.RESPAWN_FIRST_S
-        zygote_link.RESPAWN_MAX_S""",
+        node_agent.service.DRAIN_S node_agent.service.END_AGAIN_S pool.QUIET_NS state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
+        supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S
+        supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
+        zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a pause before something is tried or looked at again; nobody waits for its end": """
         api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S access.DRAIN_S admission.GONE_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S audit.service.RETRY_S call.LAST_WORDS_S
@@ -53,8 +53,9 @@ STAY: Final[dict[str, str]] = {
         node_agent.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S peers.BURST_PAUSE_S
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
         relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
-        checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S
-        vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS uploads_nats.ABANDONED_S uploads_nats.SWEEP_S""",
+        checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS trimmer.AGAIN_S
+        vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS uploads_nats.ABANDONED_S
+        uploads_nats.SWEEP_S""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",

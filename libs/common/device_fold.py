@@ -52,6 +52,12 @@ def follow_devices(cluster: Cluster, node: Node, event: str) -> None:
     node.state = node_life.NODE_LIFE.get((node.state, f"{event}:hurt" if hurt else event), node.state)
 
 
+def forget_health(cluster: Cluster, node: Node) -> None:
+    """What the agent that knew has said; another one finds again what is still so."""
+    for view in node_gpus(cluster, node):
+        view.health, view.reason, view.detail, view.verdict = gpu_life.HEALTHY, "", "", ""
+
+
 def _own(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen) -> GpuView | None:
     """The device, where the node that speaks has it."""
     view = cluster.gpus.get(fact.uuid)

@@ -164,7 +164,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     directory as before.
     `cpus_milli` and `memory_bytes` are what jobs may be given of the host; `sockets` says of each NUMA node which socket it is on;
     `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known. `isolation` says of each bound between jobs (memory,
-    cpu, cpuset, pids, devices, users) that it is enforced, or that it is lost and why.
+    cpu, cpuset, pids, devices, users) that it is enforced, or that it is lost and why. `tells_health`: the agent says again what is wrong
+    with its devices, so that of another state directory than the last nothing that was said of them before counts.
     """
 
     node_id: NodeId
@@ -185,6 +186,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     spine: str = ""
     sockets: tuple[int, ...] = ()
     isolation: dict[str, str] = {}  # noqa: RUF012
+    tells_health: bool = False
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):

@@ -8,7 +8,7 @@ from libs.common import facts as f
 from libs.common import job_fold, node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, GpuView, Node, is_removed
-from libs.common.device_fold import follow_devices
+from libs.common.device_fold import follow_devices, forget_health
 from libs.common.model import NodeId, attempt_key
 
 
@@ -16,10 +16,11 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node = cluster.nodes.get(fact.node_id)
     if node is not None and fact.incarnation <= node.incarnation:
         return NOTHING
+    anew = node is not None and _elsewhere(node, fact)
     if node is None:
         removed = is_removed(cluster, fact.node_id)
         node = cluster.nodes[fact.node_id] = Node(fact.node_id, node_life.REMOVED if removed else "")
-    elif _elsewhere(node, fact):
+    elif anew:
         node.severed = node.incarnation
         if node.incarnation > node.lost:
             node.replaced.append(node.incarnation)
@@ -33,6 +34,8 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.rack, node.spine, node.sockets, node.isolation = fact.rack, fact.spine, fact.sockets, fact.isolation
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     robbed = _take_inventory(cluster, node, fact)
+    if anew and fact.tells_health:
+        forget_health(cluster, node)
     if node.replaced:
         node.state = node_life.NODE_LIFE.get((node.state, "node.replaced"), node.state)
     else:

@@ -95,6 +95,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 9460
     probe_ms: int = 2_000
+    kernel_log: str = "/dev/kmsg"
+    health_catalogue: str = "nvidia-guidance"
+    health_site: str = ""
+    health_shadow: int = 0
+    health_breaker_percent: int = 50
+    health_breaker_s: int = 300
+    health_pause_c: int = 85
+    health_resume_c: int = 80
+    health_corrected_max: int = 100
+    health_corrected_window_s: int = 3_600
     execs_per_job: int = 8
     cgroup: str = "muster"
     job_users: str = ""
@@ -221,6 +231,16 @@ HELP = {
     "metrics_host": "node: address on which its devices' metrics are served to Prometheus, to whoever reaches it",
     "metrics_port": "node: port of that; muster up gives its nodes this one and those after it; 0: they are not served",
     "probe_ms": "node: how long a replica may take to answer on its health path",
+    "kernel_log": "node: the kernel's log, where errors of devices are read",
+    "health_catalogue": "node: what errors of devices mean: nvidia-guidance or platform-design",
+    "health_site": "node: what else they mean where the catalogue leaves it open: xid 74=reset, xid 144=replace",
+    "health_shadow": "node: 1: only say what would be done about an error of a device",
+    "health_breaker_percent": "node: while more of its devices than this (and more than one) came to need a repair, none is reset",
+    "health_breaker_s": "node: ... within so long",
+    "health_pause_c": "node: degrees from which a device takes no new work",
+    "health_resume_c": "node: degrees below which it does again",
+    "health_corrected_max": "node: more corrected memory errors of one device than this are told of",
+    "health_corrected_window_s": "node: ... within so long",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",
     "job_users": "agent of root: as whom jobs run, WHO=UNIXUSER, with commas (team/ann=ann,*=jobs; self: as root); others: nobody",

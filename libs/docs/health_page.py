@@ -3,8 +3,26 @@
 from libs.common import error_catalogue as e
 from libs.common.error_catalogue import Row
 from libs.common.error_rows import catalogue
-from libs.docs.markdown import code, page, prose, table
+from libs.docs.markdown import block, code, page, prose, table
 
+PLAYED = """echo '3,1,1,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus' > STATE/kernel-log
+echo 'nvidia 0000:02:00.0 xid 95 uncontained' > STATE/driver-events"""
+FOLLOWS = (
+    "Drivers tell of errors by events, the kernel by its log (MUSTER_KERNEL_LOG; only lines of the kernel's own facility count, so that no "
+    "user can write one). What both tell of counts once, and a flood counts once as long as it lasts.",
+    "An agent says GpuErrorSeen for each error, and GpuFaulted for a device that can take no work: the scheduler places nothing there, and "
+    "an order that crossed it is refused. A job ends by the verdict, with the error as its detail; one that died of it before the agent "
+    "heard of it is told from one that failed by itself. On a device that several share an application's error ends only the job whose "
+    "process made it.",
+    "A reset waits until nobody has the device. What can be known of it is saved first (`evidence-*.json` in the agent's state directory), "
+    "then it is reset and looked at; one that is no better needs its machine to be started again. What is wrong outlives the agent; after "
+    "a start of the machine devices that answer are taken back. While more than half of a node's devices (MUSTER_HEALTH_BREAKER_PERCENT) "
+    "came to need a repair within 5 minutes (MUSTER_HEALTH_BREAKER_S), and more than one, none is reset.",
+    "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
+    "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. Corrected errors are told "
+    "of when there are more than MUSTER_HEALTH_CORRECTED_MAX in MUSTER_HEALTH_CORRECTED_WINDOW_S.",
+    "MUSTER_HEALTH_SHADOW=1: errors are recorded with their verdicts, marked as shadow, and nothing follows.",
+)
 MEANS = {
     e.IGNORE: "it is recorded; nothing follows of it",
     e.RESTART_JOB: "the jobs that have the device end, the device stays in use",
@@ -24,6 +42,12 @@ def health() -> str:
         table(("verdict", "what it means"), [(code(verdict), MEANS[verdict]) for verdict in e.VERDICTS]),
         "An error whose cause is the application ends the job as its own failure. What hardware ends is tried again elsewhere, "
         "and uses up none of its retries.",
+        "## Where errors are heard, and what follows",
+        *FOLLOWS,
+        "## On simulated devices",
+        "Each node of `muster up` has two pipes in its state directory; what is written there has happened to its devices, by the same way "
+        "as for real ones. The kernel's log, in the kernel's own form, and an event of the driver (vendor, address, kind, number, words):",
+        block(PLAYED, "sh"),
         "## The catalogue",
         f"Edition {code(ours.edition)}. Rows are data (`libs/common/error_catalogue.json`); of several that fit the first counts. "
         "The driver's recovery field and Xid 154 go before every row.",

@@ -25,6 +25,8 @@ from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver, Work
 from services.node_agent.environment import passed_on
+from services.node_agent.health.listen import listen, policy_of
+from services.node_agent.holders import at_work
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import LEASE, JobDirectories
 from services.node_agent.kept_roster import RosterFile
@@ -36,7 +38,7 @@ from services.node_agent.retention import Keep
 from services.node_agent.sampling import Sampling
 from services.node_agent.scraping import scraped
 from services.node_agent.service import Agent
-from services.node_agent.state import State, at_work
+from services.node_agent.state import State
 from services.node_agent.supervision.cgroups import CONTROLLERS, Home, prepare
 from services.node_agent.supervision.execs import EXECS_MAX
 from services.node_agent.supervision.lease import Lease
@@ -118,19 +120,24 @@ async def _serve(
     bus = NatsBus(client)
     channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)
     ask = partial(probe, within_s=settings.probe_ms / 1_000)
-    sampling = None if driver.simulated else Sampling(driver, settings.sample_ms)
+    sampling = Sampling(driver, 0 if driver.simulated else settings.sample_ms)
+    policy = policy_of(settings)
     agent = Agent(machine, JetStreamLog(client), bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels, sampling)
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: _works(agent.state, jobs)
+    agent.state.devices.policy = policy
+    pipes = listen(settings, agent, driver, sampling)
 
     async def metrics() -> str:
-        samples = await driver.sample() if sampling is None else sampling.latest
+        samples = await driver.sample() if driver.simulated else sampling.latest
         return exposition.text(settings.node_id, agent.inventory, samples, exposition.job_shares(at_work(agent.state)))
 
     try:
         async with scraped(settings.metrics_host, settings.metrics_port, metrics):
             await agent.run(stop)
     finally:
+        for pipe in pipes:
+            pipe.close()
         await driver.close()
         await client.close()
 

@@ -41,12 +41,14 @@ class KillJob(msgspec.Struct, frozen=True):
 
 
 class CheckRelease(msgspec.Struct, frozen=True):
-    """Find out whether anything of the attempt is left: processes (unless `processes_gone`), holders of its devices since
-    it began (boot clock)."""
+    """Find out whether anything of the attempt is left: processes (unless `processes_gone`), holders of its devices since it began (boot
+    clock). Of one that `failed` what its devices' drivers say comes first.
+    """
 
     ref: AttemptRef
     gpus: tuple[GpuId, ...]
     processes_gone: bool
+    failed: bool = False
     began_ns: int = 0
 
 
@@ -73,6 +75,19 @@ class Record(msgspec.Struct, frozen=True):
     marks: tuple[Mark, ...]
 
 
+class ResetDevice(msgspec.Struct, frozen=True):
+    """Save what can be known of the device, reset it, look at it."""
+
+    uuid: GpuId
+    reason: str
+
+
+class KeepDevices(msgspec.Struct, frozen=True):
+    """Keep what is known of the devices for the next agent, before the log hears of it."""
+
+    data: bytes
+
+
 class AskDesired(msgspec.Struct, frozen=True):
     """Ask the scheduler for the full desired state of this node."""
 
@@ -84,5 +99,17 @@ class BeginAgain(msgspec.Struct, frozen=True):
 
 
 Action = (
-    ExtendLease | ReplaceLease | StartJob | StopJob | KillJob | CheckRelease | ProbeReplica | ForgetJob | Record | AskDesired | BeginAgain
+    ExtendLease
+    | ReplaceLease
+    | StartJob
+    | StopJob
+    | KillJob
+    | CheckRelease
+    | ProbeReplica
+    | ForgetJob
+    | Record
+    | ResetDevice
+    | KeepDevices
+    | AskDesired
+    | BeginAgain
 )

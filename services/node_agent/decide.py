@@ -16,6 +16,8 @@ from libs.common.model import NodeId
 from services.node_agent import actions as a
 from services.node_agent import serving
 from services.node_agent import state as s
+from services.node_agent.health import devices as d
+from services.node_agent.health.devices import Trouble
 from services.node_agent.observations import Mark
 from services.node_agent.serving import Health
 from services.node_agent.state import Attempt, State
@@ -42,6 +44,7 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
     asked = _write_lease(state)
     facts: list[NodeFact] = []
     marks: list[Mark] = []
+    asked += _reset(state, now_ns)
     for key in _due(state, now_ns):
         if len(facts) >= RECORD_FACTS_MAX:
             state.touched[key] = None
@@ -53,6 +56,10 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
             facts += said
             marks.append(Mark(key, attempt.queued))
         _set_timer(state, key, attempt, now_ns)
+    # What a device is goes first: nobody is placed on a bad one by the end of the job that had it.
+    if of_devices := d.facts(state.devices, state.node_id):
+        asked.append(a.KeepDevices(d.kept(state.devices)))
+        facts = [*of_devices, *facts]
     if facts:
         asked.append(a.Record(tuple(facts), tuple(marks)))
     return asked + _forget(state) + _ask_desired(state, now_ns) + _begin_again(state)
@@ -62,7 +69,7 @@ def next_due_ns(state: State) -> int | None:
     """When something must be looked at although nothing happens; 0 or the past means now, None never."""
     if state.touched:
         return 0
-    times = [*state.timers.values(), *([state.ask_at_ns] if state.ask_at_ns else [])]
+    times = [*state.timers.values(), *filter(None, (state.ask_at_ns, state.devices.look_at_ns))]
     return min(times, default=None)
 
 
@@ -82,6 +89,15 @@ def _write_lease(state: State) -> list[a.Action]:
     return [a.ReplaceLease(deadline_ns) if newer else a.ExtendLease(deadline_ns)]
 
 
+def _reset(state: State, now_ns: int) -> list[a.Action]:
+    """A device that any attempt here is not over with is nobody's to reset."""
+    if not state.devices.troubles:
+        state.devices.look_at_ns = 0
+        return []
+    held = {uuid: None for attempt in state.attempts.values() if attempt.phase != s.REFUSED for uuid in attempt.gpus}
+    return [a.ResetDevice(uuid, why) for uuid, why in d.begin_resets(state.devices, held, now_ns).items()]
+
+
 def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Action]:
     """Bring one attempt nearer to what is wanted of it."""
     if attempt.phase == s.WAITING:
@@ -97,6 +113,9 @@ def _start_or_refuse(state: State, attempt: Attempt, now_ns: int) -> list[a.Acti
     if attempt.stop is not None or state.lost:
         attempt.phase = s.REFUSED
         attempt.refusal = attempt.stop.reason if attempt.stop is not None else "node_lost"
+        return []
+    if away := d.out(state.devices, attempt.gpus):
+        attempt.phase, attempt.refusal = s.REFUSED, f"a GPU of it is away: {away}"
         return []
     if attempt.order is None or state.lease_deadline_ns < now_ns + LEASE_NEEDED_NS:
         return []
@@ -177,7 +196,7 @@ def _check_release(state: State, attempt: Attempt, now_ns: int) -> list[a.Action
         return []
     assert attempt.exit is not None, "an attempt that exited has its exit"
     attempt.checking, attempt.check_at_ns = True, now_ns + CHECK_AGAIN_NS
-    return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean, attempt.began_ns)]
+    return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean, attempt.exit.exit_code != 0, attempt.began_ns)]
 
 
 def _released(state: State, attempt: Attempt, now_ns: int) -> bool:
@@ -197,7 +216,8 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         said.append(f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=attempt.pid))
     said += _health_facts(attempt, node_id) + _checkpoint_facts(attempt, node_id, now_ns)
     over = attempt.phase == s.EXITED and _released(state, attempt, now_ns)
-    ended = over or (attempt.phase == s.EXITED and now_ns >= attempt.exited_ns + FINISHED_ALONE_NS)
+    alone_ns = _alone_ns(attempt)
+    ended = over or (alone_ns is not None and now_ns >= alone_ns)
     if ended and attempt.queued < s.FINISHED_LEVEL:
         attempt.queued = s.FINISHED_LEVEL
         said.append(_finished(state, attempt))
@@ -207,18 +227,31 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
     return said
 
 
+def _alone_ns(attempt: Attempt) -> int | None:
+    """When its end may be said without its release; None: not yet. One that failed waits for the first look at its devices, for their
+    error may be why.
+    """
+    if attempt.phase != s.EXITED or attempt.exit is None:
+        return None
+    looked_at = not attempt.gpus or attempt.exit.exit_code == 0 or attempt.checks is not None or not attempt.checking
+    return attempt.exited_ns + FINISHED_ALONE_NS if looked_at else None
+
+
 def _finished(state: State, attempt: Attempt) -> f.JobFinished:
     end = attempt.exit
     assert end is not None, "an attempt that exited has its exit"
     at_limit = end.reason == STOPPED and attempt.told is not None and attempt.told.reason == s.TIME_LIMIT
+    reason, detail = s.TIME_LIMIT if at_limit else _end_reason(attempt, end.reason), end.detail
+    if attempt.hit is not None and end.exit_code != 0:
+        reason, detail = attempt.hit.reason, attempt.hit.detail
     return f.JobFinished(
         job_id=attempt.ref.job_id,
         attempt=attempt.ref.attempt,
         node_id=state.node_id,
         exit_code=end.exit_code,
         signal=end.signal,
-        reason=s.TIME_LIMIT if at_limit else _end_reason(attempt, end.reason),
-        detail=end.detail,
+        reason=reason,
+        detail=detail,
         stdout_bytes=end.stdout_bytes,
         stderr_bytes=end.stderr_bytes,
         dropped_bytes=end.dropped_bytes,
@@ -227,12 +260,10 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
 
 
 def _released_facts(state: State, attempt: Attempt) -> list[NodeFact]:
-    faults: list[NodeFact] = [
-        f.GpuFaulted(node_id=state.node_id, uuid=uuid, health=OFFLINE, reason=QUARANTINED, detail=why)
-        for uuid, why in attempt.unclean.items()
-    ]
+    for uuid, why in attempt.unclean.items():
+        d.hurt(state.devices, uuid, QUARANTINED, Trouble(OFFLINE, why, source="release"))
     ref = attempt.ref
-    return [*faults, f.JobReleased(job_id=ref.job_id, attempt=ref.attempt, node_id=state.node_id, checks=attempt.checks or {})]
+    return [f.JobReleased(job_id=ref.job_id, attempt=ref.attempt, node_id=state.node_id, checks=attempt.checks or {})]
 
 
 def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
@@ -246,8 +277,8 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
         times += serving.next_look_ns(health)
     if (due_ns := _checkpoint_due_ns(attempt)) is not None:
         times.append(due_ns)
-    if attempt.phase == s.EXITED and attempt.queued < s.FINISHED_LEVEL:
-        times.append(attempt.exited_ns + FINISHED_ALONE_NS)
+    if attempt.queued < s.FINISHED_LEVEL and (alone_ns := _alone_ns(attempt)) is not None:
+        times.append(alone_ns)
     checked = attempt.checks is not None and not attempt.checking
     if attempt.phase == s.EXITED and checked and attempt.queued < s.OVER_LEVEL:
         times.append(min(max(attempt.check_at_ns, now_ns + 1), attempt.exited_ns + state.release_ns))

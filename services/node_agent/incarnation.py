@@ -38,3 +38,10 @@ class IncarnationFile:
 
     async def store(self, incarnation: int) -> None:
         await asyncio.to_thread(synced_file.replace, self.path, str(incarnation).encode())
+
+    async def kept(self, name: str) -> bytes:
+        path = self.path.parent / name
+        return path.read_bytes() if path.exists() else b""
+
+    async def keep(self, name: str, data: bytes) -> None:
+        await asyncio.to_thread(synced_file.replace, self.path.parent / name, data)

@@ -5,8 +5,10 @@ Pure. Nothing here says what follows from it; that is `decide.py`.
 
 import msgspec
 
+from libs.common.error_catalogue import Seen
 from libs.common.messages import Desired, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
+from services.node_agent.health.devices import Trouble
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -108,6 +110,31 @@ class Probed(msgspec.Struct, frozen=True):
     wrong: str
 
 
+class DeviceErred(msgspec.Struct, frozen=True):
+    """An error of a device was told by `source`; `key` is the attempt whose process did it, where that is known."""
+
+    uuid: GpuId
+    error: Seen
+    source: str
+    key: str = ""
+
+
+class DeviceAils(msgspec.Struct, frozen=True):
+    """Something is wrong with a device for as long as it lasts; None: not any more."""
+
+    uuid: GpuId
+    reason: str
+    trouble: Trouble | None
+
+
+class DeviceReset(msgspec.Struct, frozen=True):
+    """A reset came to its end; `problem` is empty when the device was found well afterwards, and `checks` says by what."""
+
+    uuid: GpuId
+    problem: str
+    checks: dict[str, str] = {}
+
+
 class FactsStored(msgspec.Struct, frozen=True):
     """The log acknowledged a commit of ours."""
 
@@ -126,6 +153,9 @@ Observation = (
     | ReleaseChecked
     | Probed
     | Checkpointed
+    | DeviceErred
+    | DeviceAils
+    | DeviceReset
     | FactsStored
 )
 

@@ -1,12 +1,12 @@
-"""Asks this node's driver how its devices are, at a set rate, and what happened to them; events are logged as they come.
+"""Asks this node's driver what happened to its devices and then how they are, at a set rate, or when it is woken.
 
-It keeps nothing but the last sample of each device. A device that does not answer is not waited for beyond its driver's own deadline, and a
-round that took too long is not made up for.
+It keeps nothing but the last sample of each device; events are logged, and told to whoever watches. A device that does not answer is not
+waited for beyond its driver's own deadline, and a round that took too long is not made up for.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from libs.common.model import GpuId
@@ -19,22 +19,39 @@ logger = logging.getLogger(__name__)
 
 
 class Sampling:
-    """`latest` is empty until `run` has begun."""
+    """`latest` is empty until `run` has begun. `every_ms` 0: only when it is woken, as for devices that are there in name only.
+    `on_round` hears of each round: its samples were taken after its events.
+    """
 
     def __init__(self, driver: Driver, every_ms: int) -> None:
         self.driver, self.every_s = driver, every_ms / 1_000
         self.latest: Mapping[GpuId, Sample] = {}
+        self.on_round: Callable[[Sequence[Event], Mapping[GpuId, Sample]], None] = lambda events, samples: None
+        self.wake = asyncio.Event()
+        self.turn = asyncio.Lock()
 
     async def run(self) -> None:
         """For ever."""
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
-            self.latest = await self.driver.sample()
-            for event in await self.driver.events():
-                _log(event)
+            self.wake.clear()
+            await self.look()
             due_s = max(due_s + self.every_s, loop.time())
-            await asyncio.sleep(due_s - loop.time())
+            try:
+                async with asyncio.timeout_at(due_s if self.every_s else None):
+                    await self.wake.wait()
+            except TimeoutError:
+                continue
+
+    async def look(self) -> None:
+        """One round; what has happened before is told when it returns."""
+        async with self.turn:
+            events = await self.driver.events()
+            self.latest = await self.driver.sample()
+            for event in events:
+                _log(event)
+            self.on_round(events, self.latest)
 
 
 def _log(event: Event) -> None:

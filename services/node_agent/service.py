@@ -34,6 +34,9 @@ from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
+from services.node_agent.health import devices
+from services.node_agent.health.resetting import reset
+from services.node_agent.holders import undivided
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.launching import launch_of
 from services.node_agent.peers import Peers
@@ -90,7 +93,7 @@ class Agent:
         self.memory = memory
         self.probe = probe
         self.peers = peers
-        self.sampling = sampling
+        self.sampling = sampling or Sampling(driver, 0)
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
         self.state = s.begin(self.node_id, 0, ())
@@ -144,9 +147,7 @@ class Agent:
             self.tasks = tasks
             await before(stop, self._open(adopted))
             looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
-            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking]
-            if self.sampling is not None:
-                lives.append(self.sampling.run())
+            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, self.sampling.run()]
             running = [tasks.create_task(one) for one in lives]
             await stop.wait()
             await self._drain()
@@ -154,6 +155,7 @@ class Agent:
 
     async def _open(self, adopted: Sequence[o.Adopted]) -> None:
         self.inventory = await self.driver.inventory()
+        devices.begin(self.state.devices, self.machine.boot_id, self.inventory, await self.memory.kept(devices.FILE))
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
         await self.files.listen()
@@ -206,6 +208,7 @@ class Agent:
             spine=self.machine.spine,
             sockets=self.machine.sockets,
             isolation=self.machine.isolation,
+            tells_health=True,
         )
         if self.peers is not None:
             self.peers.registered(incarnation)
@@ -241,7 +244,7 @@ class Agent:
             self.alarm = asyncio.get_running_loop().call_later((due_ns - now_ns) / 1e9, self.wake.set)
 
     async def _carry_out(self, action: a.Action) -> None:
-        """Nothing here waits for the world but the beginning of a new incarnation, when there is nothing else to do."""
+        """Nothing here waits for the world but what a new incarnation begins with and what the next agent must know of the devices."""
         match action:
             case a.ExtendLease(deadline_ns):
                 self.jobs.extend_lease(deadline_ns)
@@ -261,6 +264,10 @@ class Agent:
                 self._spawn(self.closing.close(action))
             case a.Record():
                 self._record(action)
+            case a.ResetDevice():
+                self._spawn(self._reset(action))
+            case a.KeepDevices(data):
+                await self.memory.keep(devices.FILE, data)
             case a.AskDesired():
                 self._spawn(self._ask_desired())
             case a.BeginAgain(reason):
@@ -273,8 +280,6 @@ class Agent:
         task = self.tasks.create_task(work)
         self.children[task] = None
         task.add_done_callback(lambda done: self.children.pop(done, None))
-
-    # What the core asks for.
 
     async def _launch(self, order: StartOrder) -> None:
         key = attempt_key(order.job_id, order.attempt)
@@ -294,7 +299,12 @@ class Agent:
             self.tell(o.JobLaunched(key))
 
     async def _check_release(self, action: a.CheckRelease) -> None:
-        self.tell(await check(action, self.driver, self.jobs, s.undivided(self.state, action.gpus), self.check_s))
+        if action.failed and action.gpus:
+            await self.sampling.look()
+        self.tell(await check(action, self.driver, self.jobs, undivided(self.state, action.gpus), self.check_s))
+
+    async def _reset(self, action: a.ResetDevice) -> None:
+        self.tell(await reset(self.driver, self.memory.keep, action))
 
     async def _probe(self, action: a.ProbeReplica) -> None:
         self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))

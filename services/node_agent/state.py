@@ -11,10 +11,14 @@ from typing import Final, assert_never
 
 import msgspec
 
+from libs.common import facts as f
+from libs.common.error_catalogue import ENDS_JOBS
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
 from services.node_agent import observations as o
 from services.node_agent import serving
+from services.node_agent.health import devices as d
+from services.node_agent.health import hits
 
 WAITING: Final = "waiting"
 LAUNCHING: Final = "launching"
@@ -33,6 +37,8 @@ OVER_KEPT: Final = 20_000
 UNWANTED_GRACE_MS: Final = 5_000
 SIGTERM: Final = 15
 TIME_LIMIT: Final = "time_limit"
+# A job whose device has failed can save nothing of it.
+HIT_GRACE_MS: Final = 1_000
 # A difference is asked about a moment later: an order or an acknowledgement may be on its way.
 ASK_AFTER_NS: Final = 20 * MS
 ASK_JITTER_NS: Final = 200 * MS
@@ -46,8 +52,9 @@ class Stop(msgspec.Struct, frozen=True):
 
 class Attempt(msgspec.Struct, kw_only=True):
     """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged.
-    `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it. `health` is
-    a replica's alone. `unasked_ns` is the last checkpoint that was known when it was told to stop: a later one is the answer.
+    `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it. `health` is a replica's
+    alone, `hit` the error of a device that it had. `unasked_ns` is the last checkpoint that was known when it was told to stop: a later one
+    is the answer.
     """
 
     ref: AttemptRef
@@ -80,6 +87,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     checkpoint_said_ns: int = 0
     checkpoint_again_ns: int = 0
     unasked_ns: int = 0
+    hit: hits.Hit | None = None
     queued: int = 0
     stored: int = 0
 
@@ -109,13 +117,14 @@ class State(msgspec.Struct, kw_only=True):
     timers: dict[str, int] = {}
     to_forget: list[Attempt] = []
     release_ns: int = 30_000_000_000
+    devices: d.Devices = msgspec.field(default_factory=d.Devices)
 
 
 def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], before: State | None = None) -> State:
     """The state of a new incarnation; `before` is the one that this process had, whose attempts, epoch, lease and tombstones stay."""
     state = State(node_id=node_id, incarnation=incarnation)
     if before is not None:
-        state.epoch, state.over, state.release_ns = before.epoch, before.over, before.release_ns
+        state.epoch, state.over, state.release_ns, state.devices = before.epoch, before.over, before.release_ns, before.devices
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
         state.lease_written_epoch, state.lease_written_ns = before.lease_written_epoch, before.lease_written_ns
@@ -170,8 +179,45 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             if attempt is not None:
                 state.touched[seen.key] = None
                 _attempt_saw(attempt, seen, now_ns)
+        case o.DeviceErred():
+            _device_erred(state, seen, now_ns)
+        case o.DeviceAils(uuid, reason, trouble):
+            if trouble is not None:
+                d.hurt(state.devices, uuid, reason, trouble)
+            else:
+                d.cleared(state.devices, uuid, reason)
+        case o.DeviceReset(uuid, problem, checks):
+            d.was_reset(state.devices, uuid, problem, checks)
         case _:
             assert_never(seen)
+
+
+def _device_erred(state: State, seen: o.DeviceErred, now_ns: int) -> None:
+    """The attempts that have the device are hit by it, and end where they cannot go on."""
+    judged = d.judged(state.devices, seen.error)
+    hit = [state.attempts[key] for key in hits.of(judged, _having(state, seen.uuid), seen.key)]
+    fact = f.GpuErrorSeen(
+        node_id=state.node_id,
+        uuid=seen.uuid,
+        error=seen.error.error,
+        verdict=judged.verdict,
+        source=seen.source,
+        jobs=tuple(attempt.ref for attempt in hit),
+        shadow=state.devices.policy.shadow,
+        detail=seen.error.text,
+    )
+    if not d.erred(state.devices, fact, now_ns):
+        return
+    for attempt in hit:
+        attempt.hit = hits.worse(attempt.hit, judged, f"{fact.error} of GPU {fact.uuid}: {fact.detail}".rstrip(": "))
+        if attempt.hit is not None and judged.verdict in ENDS_JOBS:
+            _stop(state, key_of(attempt.ref), attempt, Stop(attempt.hit.reason, SIGTERM, HIT_GRACE_MS))
+
+
+def _having(state: State, uuid: GpuId) -> list[str]:
+    """The attempts that have begun on a device and whose end is not said yet."""
+    found = ((key, attempt) for key, attempt in state.attempts.items() if uuid in attempt.gpus)
+    return [key for key, attempt in found if attempt.phase not in (WAITING, REFUSED) and attempt.queued < FINISHED_LEVEL]
 
 
 def _orders_came(state: State, orders: Orders) -> None:
@@ -345,19 +391,3 @@ def _leave(state: State, key: str, attempt: Attempt) -> None:
         del state.over[next(iter(state.over))]
     if attempt.phase == EXITED:
         state.to_forget.append(attempt)
-
-
-def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
-    """Of a device that another attempt here still runs on, nothing can be told: the last of them is asked for it."""
-    attempts = state.attempts.values()
-    running = {uuid for attempt in attempts if attempt.exit is None and attempt.phase != REFUSED for uuid in attempt.gpus}
-    return [uuid for uuid in gpus if uuid not in running]
-
-
-def at_work(state: State) -> dict[GpuId, list[Attempt]]:
-    """By device the attempts whose process runs there."""
-    found: dict[GpuId, list[Attempt]] = {}
-    for attempt in state.attempts.values():
-        for uuid in attempt.gpus if attempt.pid and attempt.exit is None else ():
-            found.setdefault(uuid, []).append(attempt)
-    return found

@@ -142,7 +142,7 @@ class JobSupervisors(Protocol):
 
 
 class Memory(Protocol):
-    """What the state directory keeps over restarts: its name and the incarnation."""
+    """What the state directory keeps over restarts: its name, the incarnation, and small files."""
 
     async def directory(self) -> str:
         """The state directory's own name, by chance when it was made and the same ever after."""
@@ -154,6 +154,14 @@ class Memory(Protocol):
 
     async def store(self, incarnation: int) -> None:
         """Returns once it would survive a power cut."""
+        ...
+
+    async def kept(self, name: str) -> bytes:
+        """What was kept under a name; empty when nothing was."""
+        ...
+
+    async def keep(self, name: str, data: bytes) -> None:
+        """Returns once it would survive a power cut. Raises OSError."""
         ...
 
 

@@ -58,8 +58,9 @@ def _reason(job: Job, members: list[MemberView]) -> str:
     for member in members:
         if member.reason in job_life.BY_THE_MACHINE:
             return member.reason
-    if any(member.reason == TIME_LIMIT for member in members):
-        return TIME_LIMIT
+    for reason in (TIME_LIMIT, job_life.GPU_ERROR):
+        if any(member.reason == reason for member in members):
+            return reason
     if any(member.state == job_life.REFUSED for member in members):
         return "refused"
     return "signalled" if any(member.signal and member.reason != "stopped" for member in members) else "failed"

@@ -8,7 +8,7 @@ import time
 
 from libs.common.model import GpuId
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Lacking
+from services.node_agent.drivers.readings import Done, Lacking
 from services.node_agent.drivers.simulated import SimulatedDriver, Work
 
 FIRST, SECOND = GpuId("GPU-n-0"), GpuId("GPU-n-1")
@@ -64,8 +64,19 @@ async def test_what_no_process_tells_is_lacking_and_nothing_can_be_set() -> None
     sample = (await driver.sample())[FIRST]
     assert isinstance(sample.power_mw, Lacking) and isinstance(sample.temperature_c, Lacking)
     assert await driver.control(FIRST, r.SetPowerCap(1)) == Lacking("a simulated device has none")
-    assert await driver.events() == ()
+    assert await driver.events() == []
     await driver.close()
+
+
+async def test_an_event_can_be_played_and_a_reset_says_that_nothing_was_reset() -> None:
+    driver = SimulatedDriver("n", 1)
+    assert driver.hears("nvidia 0000:01:00.0 xid 79 fell off the bus")
+    assert not driver.hears("nvidia 0000:01:00.0 xid") and not driver.hears("nvidia 0000:01:00.0 xid many")
+    (event,) = await driver.events()
+    assert (event.vendor, event.pci_bus, event.kind, event.number, event.text) == ("nvidia", "0000:01:00.0", "xid", 79, "fell off the bus")
+    assert await driver.events() == []
+    assert await driver.control(FIRST, r.Reset()) == Done(note="simulated: nothing was reset")
+    assert driver.version_of(FIRST) == ""
 
 
 async def test_processes_that_are_gone_count_for_nothing() -> None:

@@ -287,6 +287,7 @@ def _registration(cluster: Cluster, node_id: NodeId, chance: Random) -> AnyFact:
         gpus=tuple(Gpu(uuid, index, "simulated", "H100", 80 << 30) for index, uuid in enumerate(uuids)),
         attempts=tuple(ref for ref in held if chance.random() < 0.5),
         directory=chance.choice(DIRECTORIES),
+        tells_health=chance.random() < 0.5,
     )
 
 

@@ -41,6 +41,9 @@ ORPHAN: Final = "supervisor_dead"
 REINSTALLED: Final = "reinstalled"
 LATE: Final = "joins_late"
 REMOVED: Final = "removed"
+GPU_ERROR: Final = "gpu_error"
+# Of the application, of hardware that goes on, drains, and is reset at once.
+XIDS: Final = (31, 94, 48, 46, 95)
 KINDS: Final = (
     *(KILL, KILL, KILL, PAUSE, PAUSE, STALL, CUT, CUT, POWER_CUT, REBOOT),
     *(DISK_LOST, AGENT_DEAD, AGENT_DEAD, AGENT_DEAD, CLOCK_STEP, SECOND, PLANNED, ORPHAN),
@@ -115,8 +118,9 @@ def plan(seed: int) -> Plan:
     again = _reinstalled(random.Random(f"reinstalled {seed}"), len(nodes))
     dead = _declared(random.Random(f"dead {seed}"), len(nodes))
     members = _come_and_go(random.Random(f"members {seed}"), len(nodes))
+    errors = _devices_err(random.Random(f"devices {seed}"), len(nodes))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
-    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members)))
+    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors)))
     return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
 
 
@@ -173,6 +177,12 @@ def _come_and_go(dice: random.Random, nodes: int) -> list[Blow]:
     found = [Blow(0.0, LATE, f"agent-n{late}", dice.uniform(2.0, STORM_S - 4.0))] if dice.random() < 0.5 else []
     at_s, wait_s = dice.uniform(3.0, STORM_S - 2.0), dice.choice((0.0, 0.0, 1.0))
     return [*found, Blow(at_s, REMOVED, f"n{gone}", wait_s)] if nodes > NODES_MIN and dice.random() < 0.67 else found
+
+
+def _devices_err(dice: random.Random, nodes: int) -> list[Blow]:
+    """In two of three runs some devices have errors; a length is the Xid."""
+    count = dice.choice((0, 2, 5))
+    return [Blow(dice.uniform(1.0, STORM_S), GPU_ERROR, f"n{dice.randrange(nodes)}", float(dice.choice(XIDS))) for _ in range(count)]
 
 
 def set_off(dice: random.Random) -> tuple[str, ...]:

@@ -89,6 +89,7 @@ class Disk:
         self.lease_ns = 0
         self.jobs: dict[AttemptRef, JobFiles] = {}
         self.incarnation = 0
+        self.files: dict[str, bytes] = {}
         self.kept = Kept()
 
 

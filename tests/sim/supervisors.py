@@ -5,12 +5,14 @@ disk before anything runs, so that a (job, attempt) is launched at most once, wh
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
+from libs.common.topology import Topology
 from services.node_agent.drivers import DeviceNodes
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Sample
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
 from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
@@ -22,6 +24,7 @@ LAUNCH_S: Final = 0.003
 LAUNCH_SLOW_S: Final = 4.0
 EVENT_S: Final = 0.001
 DISK_S: Final = 0.002
+RESET_S: Final = 1.5
 
 
 class SimSupervisors:
@@ -173,6 +176,15 @@ class SimMemory:
         self.process.check()
         self.machine.disk.incarnation = incarnation
 
+    async def kept(self, name: str) -> bytes:
+        self.process.check()
+        return self.machine.disk.files.get(name, b"")
+
+    async def keep(self, name: str, data: bytes) -> None:
+        await asyncio.sleep(DISK_S)
+        self.process.check()
+        self.machine.disk.files[name] = data
+
 
 class SimDriver:
     """See `services.node_agent.drivers.Driver`: devices that are always clean."""
@@ -189,3 +201,23 @@ class SimDriver:
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         await asyncio.sleep(DISK_S)
         return {}
+
+    def version_of(self, uuid: GpuId) -> str:
+        return ""
+
+    async def sample(self) -> Mapping[GpuId, Sample]:
+        await asyncio.sleep(DISK_S)
+        return {gpu.uuid: Sample(pci_bus=gpu.pci_bus, at_ns=0, simulated=True) for gpu in self.machine.gpus}
+
+    async def events(self) -> Sequence[Event]:
+        return ()
+
+    async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
+        await asyncio.sleep(RESET_S)
+        return Done()
+
+    async def topology(self) -> Topology:
+        return Topology((), (), simulated=True)
+
+    async def close(self) -> None:
+        """Nothing is open."""

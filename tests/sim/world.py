@@ -16,6 +16,8 @@ import msgspec
 from libs.common import facts as f
 from libs.common import fold
 from libs.common.cluster import Cluster, live_jobs
+from libs.common.error_catalogue import Seen
+from libs.common.error_rows import catalogue
 from libs.common.errors import Corrupt, MusterError
 from libs.common.kv import MemoryOutputs
 from libs.common.log import Entry
@@ -24,6 +26,8 @@ from libs.common.settings import Settings
 from libs.common.snapshot_store import MemorySnapshots
 from services.audit.trim import Policy
 from services.audit.trimmer import Trimmer
+from services.node_agent.health import devices
+from services.node_agent.observations import DeviceErred
 from services.node_agent.peers import among
 from services.node_agent.service import Agent
 from services.quota.service import Quota
@@ -60,6 +64,7 @@ HEARD_OF_STOP_S: Final = 1.2
 OUTLIVED_S: Final = 16.0
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000
+HEALTH: Final = devices.Policy(catalogue=catalogue())
 SETTINGS: Final = Settings(
     heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated", grow_after_s=2
 )
@@ -144,6 +149,7 @@ class World:
         log, bus, peers = slot.open_log(), slot.open_bus(), peers_of(machine, self.network, slot.process)
         driver, outputs = SimDriver(machine), MemoryOutputs()
         slot.service = Agent(identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers)
+        slot.service.state.devices.policy = HEALTH
         await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))
 
     def skew(self) -> float:
@@ -295,6 +301,8 @@ class World:
                 self._planned_stop(blow)
             case faults.SECOND:
                 self._second_scheduler(blow)
+            case faults.GPU_ERROR:
+                self._device_errs(blow)
             case faults.REMOVED:
                 pass  # the operator's alone
             case _:
@@ -308,6 +316,16 @@ class World:
             self.slots[name].held_until = self.loop.now + blow.length_s
         if blow.target:
             self.loop.call_later(HEARD_OF_STOP_S, self.slots[f"agent-{blow.target}"].strike, OUTLIVED_S)
+
+    def _device_errs(self, blow: Blow) -> None:
+        """The driver and the kernel's log both tell of it, if there is an agent to hear them."""
+        slot, machine = self.slots[f"agent-{blow.target}"], self.machines[blow.target]
+        if not slot.process.alive or slot.service is None:
+            return
+        gpu = machine.random.choice(machine.gpus)
+        error = Seen("nvidia", gpu.model, "", f"xid {int(blow.length_s)}")
+        for source in ("driver", "kernel_log"):
+            slot.process.deliver(slot.service.tell, DeviceErred(gpu.uuid, error, source), delay_s=self.dice.uniform(0.0, 0.3))
 
     def _second_scheduler(self, blow: Blow) -> None:
         """The leader is paused past its term, so that the standby takes over, and then wakes up as if nothing had been."""

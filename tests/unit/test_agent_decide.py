@@ -17,6 +17,7 @@ from services.node_agent.decide import (
     LEASE_NEEDED_NS,
     next_due_ns,
 )
+from services.node_agent.holders import at_work
 from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, S, T, clean, finished, over, ref, refused, released, start, started, stop
 
 
@@ -191,7 +192,7 @@ def test_a_job_that_never_executed_is_not_reported_started() -> None:
 def test_all_that_a_directory_tells_is_recorded_again_after_a_restart() -> None:
     node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,), 10),))
     said = node.see(o.ProcessStarted("j.1", 77), o.ProcessExited("j.1", o.Exit(True, None, 0, "supervisor_lost")))
-    assert said == [a.CheckRelease(ref(), (GPU,), True), a.Record((started(),), (o.Mark("j.1", 1),))]
+    assert said == [a.CheckRelease(ref(), (GPU,), True, True), a.Record((started(),), (o.Mark("j.1", 1),))]
     assert node.see(clean()) == [over(finished(exit_code=None, reason="supervisor_lost"), released())]
 
 
@@ -209,8 +210,9 @@ def test_an_unclean_device_is_checked_again_and_quarantined_at_the_limit() -> No
     assert node.see(dirty) == []
     assert node.later(CHECK_AGAIN_NS) == [a.CheckRelease(ref(), (GPU,), True)]
     node.now_ns = T + node.state.release_ns
-    fault = f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="quarantined", detail="pid 5 holds it")
-    assert node.see(dirty) == [over(fault, released(devices="held"))]
+    fault = f.GpuFaulted(node_id=NODE, uuid=GPU, health="offline", reason="quarantined", detail="pid 5 holds it", source="release")
+    kept, said = node.see(dirty)
+    assert said == over(fault, released(devices="held")) and isinstance(kept, a.KeepDevices)
 
 
 def test_a_device_that_became_clean_is_released() -> None:
@@ -337,12 +339,12 @@ def test_the_same_story_gives_the_same_actions() -> None:
 def test_what_runs_on_a_device_is_the_first_process_of_each_job_that_has_not_ended() -> None:
     node = Node()
     node.orders(start())
-    assert s.at_work(node.state) == {}
+    assert at_work(node.state) == {}
     node.see(o.JobLaunched("j.1"))
     node.see(o.ProcessStarted("j.1", 4711))
-    assert [(uuid, [each.pid for each in found]) for uuid, found in s.at_work(node.state).items()] == [(GPU, [4711])]
+    assert [(uuid, [each.pid for each in found]) for uuid, found in at_work(node.state).items()] == [(GPU, [4711])]
     node.exited()
-    assert s.at_work(node.state) == {}
+    assert at_work(node.state) == {}
 
 
 def test_a_checkpoint_is_said_once_and_whether_it_was_asked_for() -> None:

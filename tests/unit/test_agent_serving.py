@@ -10,7 +10,7 @@ from libs.common.model import JobId, Serve
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent.serving import EVERY_READY_NS, EVERY_STARTING_NS, argv_of
-from tests.given_node import GPU, NODE, Node, S, finished, ref, start, started
+from tests.given_node import GPU, NODE, Node, S, clean, finished, over, ref, released, start, started
 
 KEY = "j.1"
 PROBE = o.Probe(29_501, "/health", 60, 10)
@@ -103,10 +103,10 @@ def test_a_replica_that_is_not_ready_in_time_is_ended_and_its_end_says_so() -> N
     node.see(o.Probed(KEY, "no connection"))
     assert node.later(1) == [a.StopJob(ref(), 15, 10_000)]
     assert node.see(o.ProcessExited(KEY, o.Exit(executed=True, exit_code=None, signal=15, reason="stopped"))) == [
-        a.CheckRelease(ref(), (GPU,), True)
+        a.CheckRelease(ref(), (GPU,), True, True)
     ]
-    over = finished(exit_code=None, signal=15, reason="startup_timeout")
-    assert node.later(S) == [said(over, level=2)]
+    end = finished(exit_code=None, signal=15, reason="startup_timeout")
+    assert node.see(clean()) == [over(end, released())]
 
 
 def test_a_replica_that_was_ready_and_stays_silent_as_long_is_ended_as_unhealthy() -> None:
@@ -122,7 +122,7 @@ def test_a_replica_that_was_ready_and_stays_silent_as_long_is_ended_as_unhealthy
 def test_a_replica_that_ends_by_itself_ends_with_its_own_reason() -> None:
     node = answering()
     node.see(o.ProcessExited(KEY, o.Exit(executed=True, exit_code=3)))
-    assert node.later(S) == [said(finished(exit_code=3), level=2)]
+    assert node.see(clean()) == [over(finished(exit_code=3), released())]
 
 
 def test_a_replica_that_is_being_stopped_is_not_probed_any_more() -> None:

@@ -1,6 +1,7 @@
 """What each fact about a device changes: its health is its node's word, its service the operators', and neither undoes the other."""
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.device import ERRORS_KEPT, GpuView
@@ -80,3 +81,12 @@ def test_the_last_errors_of_a_device_are_kept_with_the_jobs_that_had_it() -> Non
 )
 def test_the_word_for_people_names_maintenance_but_not_over_a_quarantine(health: str, reason: str, word: str, seen: str) -> None:
     assert shown("available", health, reason, word) == seen
+
+
+def test_another_state_directory_knows_nothing_of_what_was_wrong_and_says_what_still_is() -> None:
+    for tells in (True, False):
+        history = begun()
+        first = f.NodeRegistered(node_id=NodeId("n1"), incarnation=2, address="", gpus=(device(history).gpu,), directory="one")
+        last = replace(first, incarnation=3, directory="other", tells_health=tells)
+        assert history.say(first, faulted("n1", "n1g1", "offline"), last)
+        assert device(history).health == ("healthy" if tells else "offline")

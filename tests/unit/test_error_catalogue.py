@@ -69,7 +69,6 @@ def test_every_row_is_tested_here_and_its_words_are_known() -> None:
 @pytest.mark.parametrize(
     ("vendor", "error", "word", "cause"),
     [
-        ("nvidia", "uncorrectable", "drain_then_reset", "hardware"),
         ("amd", "uncorrectable", "reset", "hardware"),
         ("amd", "page_fault", "restart_job", "application"),
         ("amd", "driver_reset", "restart_job", "hardware"),

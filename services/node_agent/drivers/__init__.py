@@ -33,6 +33,10 @@ class Driver(Protocol):
         """Of these devices the ones that something still holds, and what: a holder, memory above its baseline."""
         ...
 
+    def version_of(self, uuid: GpuId) -> str:
+        """The version of the device's driver; empty where it is not known."""
+        ...
+
     async def sample(self) -> Mapping[GpuId, Sample]:
         """How each device is now; one that does not answer is left out, and an event says so."""
         ...

@@ -78,6 +78,9 @@ class LocalDriver:
         """Why a vendor has no device here."""
         return {vendor.process.vendor: vendor.missing for vendor in self.vendors if vendor.missing}
 
+    def version_of(self, uuid: GpuId) -> str:
+        return next((device.driver_version for known, _, device in self._devices() if known == uuid), "")
+
     async def sample(self) -> Mapping[GpuId, Sample]:
         return await self._sample(None)
 

@@ -70,8 +70,9 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How a device is. ECC errors are those since the driver was loaded; `throttled` names what slows its clocks. What is `simulated` was
-    measured of the processes that run there, on no device.
+    """How a device is. ECC errors are those since the driver was loaded; `throttled` names what slows its clocks; `recovery_action` is
+    NVML's (`error_catalogue.RECOVERY_ACTIONS`). What is `simulated` was measured of the processes that run there,
+    on no device.
     """
 
     pci_bus: str
@@ -96,6 +97,7 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     remapped_uncorrected: Reading = NOT_READ
     remap_pending: Reading = NOT_READ
     remap_failed: Reading = NOT_READ
+    recovery_action: Reading = NOT_READ
     link_errors: Reading = NOT_READ
     link_sent_bytes: Reading = NOT_READ
     link_received_bytes: Reading = NOT_READ

@@ -14,7 +14,7 @@ from libs.common import mig
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Sample
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Reset, Sample
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
 from services.node_agent.supervision import processes
@@ -26,6 +26,8 @@ CPUS_MILLI: Final = 14_000
 HOST_BYTES: Final = 256 * GIB
 SWITCH_GPUS: Final = 2
 SOCKETS: Final = (0, 1)
+# Of a played event at least so many words.
+EVENT_WORDS: Final = 4
 NOT_HERE: Final = Lacking("a simulated device has none")
 
 
@@ -66,6 +68,7 @@ class SimulatedDriver:
     def __init__(self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80) -> None:
         self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
         self.held: dict[GpuId, str] = {}
+        self.said: list[Event] = []
         self.nodes: DeviceNodes = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
         self.seen_ns = 0
@@ -92,11 +95,25 @@ class SimulatedDriver:
         self.seen_ns = now_ns
         return {gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ()), since_s) for gpu in self.gpus}
 
+    def version_of(self, uuid: GpuId) -> str:
+        return ""
+
     async def events(self) -> Sequence[Event]:
-        return ()
+        said, self.said = self.said, []
+        return said
+
+    def hears(self, line: str) -> bool:
+        """What is played as an event of its driver: "VENDOR ADDRESS KIND NUMBER TEXT". Whether it could be understood."""
+        words = line.split(maxsplit=4)
+        if len(words) < EVENT_WORDS or not words[3].isdecimal():
+            return False
+        vendor, address, kind, number = words[:4]
+        self.said.append(Event(time.time_ns(), vendor, address, kind, int(number), " ".join(words[4:])))
+        return True
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        return NOT_HERE
+        """There is nothing to reset, and it says so."""
+        return Done(note="simulated: nothing was reset") if isinstance(command, Reset) else NOT_HERE
 
     async def topology(self) -> Topology:
         """As it was made up: each pair on its own switch, each socket's switches on a root complex each."""

@@ -27,6 +27,7 @@ from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
 from tests.sim.checkers.nobody_steals_a_reservation import NobodyStealsAReservation
 from tests.sim.checkers.nobody_takes_reserved_devices import NobodyTakesReservedDevices
+from tests.sim.checkers.nothing_placed_on_a_faulted_device import NothingPlacedOnAFaultedDevice
 from tests.sim.checkers.only_the_willing_make_room import OnlyTheWillingMakeRoom
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
@@ -59,6 +60,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     NoDecisionIgnored,
     NobodyStealsAReservation,
     NobodyTakesReservedDevices,
+    NothingPlacedOnAFaultedDevice,
     OnlyTheWillingMakeRoom,
     PlacedOnlyOnALiveNode,
     QuotaNeverExceeded,

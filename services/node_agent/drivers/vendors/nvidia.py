@@ -34,6 +34,7 @@ FIELDS: Final[dict[str, tuple[int, int]]] = {
     "remapped_uncorrected": (143, 0),
     "remap_pending": (144, 0),
     "remap_failed": (145, 0),
+    "recovery_action": (230, 0),
     "link_sent_bytes": (138, ALL_LINKS),
     "link_received_bytes": (139, ALL_LINKS),
     "pcie_sent_bytes": (197, 0),
@@ -54,7 +55,8 @@ THROTTLES: Final = {
     0x80: "power_brake",
     0x100: "display_clock",
 }
-EVENT_KINDS: Final = {0x8: r.XID, 0x1: r.ECC, 0x2: r.ECC}
+# Of corrected errors (0x1) the counter says more.
+EVENT_KINDS: Final = {0x8: r.XID, 0x2: r.ECC}
 
 
 class Nvidia:

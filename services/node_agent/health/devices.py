@@ -1,0 +1,210 @@
+"""What is wrong with this node's devices, and what is done about it: part of the agent's pure core.
+
+A device may have several troubles at once, each under its reason; the log is told the worst of them, and that it is well when the last is
+gone. An error counts once however often and by however many it is told; two errors of one device are both kept, so that the harder verdict
+stands. A reset waits until nobody has the device, and for the breaker: a fault of the finder must not take the whole node.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common import error_catalogue as e
+from libs.common import facts as f
+from libs.common import gpu_life
+from libs.common.error_catalogue import Catalogue, Judgement, Seen
+from libs.common.facts import NodeFact
+from libs.common.model import AttemptRef, Gpu, GpuId, NodeId
+
+# In the state directory.
+FILE: Final = "devices.json"
+SECOND_NS: Final = 1_000_000_000
+# So long after it was last told an error is the same one, unless another job has the device meanwhile.
+SAME_NS: Final = 10 * SECOND_NS
+# From the mildest: what is being reset is said to be.
+HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.OFFLINE, gpu_life.RESETTING)
+MENDED_BY_BOOT: Final = (*e.RESETS, e.REBOOT_NODE)
+RESET: Final = "reset"
+RESET_FAILED: Final = "reset_failed"
+WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a device. `verdict` is empty where only waiting helps (too hot, not clean yet)."""
+
+    health: str
+    detail: str = ""
+    verdict: str = ""
+    source: str = ""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """`shadow`: only say what would be done. The breaker holds resets back while more than so much of the node's devices (at least one)
+    have come to need a repair within its time.
+    """
+
+    catalogue: Catalogue = Catalogue("", ())
+    site: dict[str, str] = {}
+    shadow: bool = False
+    breaker_percent: int = 50
+    breaker_ns: int = 300 * SECOND_NS
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What outlives the agent: the troubles, and every device of which the log may think that it is not well."""
+
+    boot_id: str
+    troubles: dict[GpuId, dict[str, Trouble]]
+    known: tuple[GpuId, ...]
+
+
+class Devices(msgspec.Struct):
+    """`said` is what the log was last told of a device that is not well; `recent` are the errors seen lately, with the jobs that
+    had the device; `repair_ns` is when a device last came to need a repair, `resetting` those that are being reset, `look_at_ns` when
+    the breaker may have closed (0: it is not waited for).
+    """
+
+    policy: Policy = Policy()
+    boot_id: str = ""
+    count: int = 0
+    troubles: dict[GpuId, dict[str, Trouble]] = {}
+    said: dict[GpuId, tuple[str, Trouble]] = {}
+    recent: dict[str, tuple[int, tuple[AttemptRef, ...]]] = {}
+    repair_ns: dict[GpuId, int] = {}
+    resetting: dict[GpuId, None] = {}
+    checks: dict[GpuId, dict[str, str]] = {}
+    unsaid: list[NodeFact] = []
+    look_at_ns: int = 0
+
+
+def hurt(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble) -> None:
+    devices.troubles.setdefault(uuid, {})[reason] = trouble
+
+
+def cleared(devices: Devices, uuid: GpuId, reason: str) -> None:
+    """One cause is gone; others stay."""
+    troubles = devices.troubles.get(uuid, {})
+    troubles.pop(reason, None)
+    if not troubles:
+        devices.troubles.pop(uuid, None)
+
+
+def out(devices: Devices, uuids: Collection[GpuId]) -> str:
+    """Why one of these devices takes no new work, in a word; empty when all do."""
+    worst = [found for uuid in uuids if (found := _worst(devices, uuid)) is not None]
+    return next((reason for reason, trouble in worst if trouble.health != gpu_life.DEGRADED), "")
+
+
+def judged(devices: Devices, seen: Seen) -> Judgement:
+    return e.judge(seen, devices.policy.catalogue, devices.policy.site)
+
+
+def erred(devices: Devices, seen: f.GpuErrorSeen, now_ns: int) -> bool:
+    """Whether anything follows of an error: not when it is the same again, or nothing shall."""
+    if _is_known(devices, f"{seen.uuid} {seen.error}", seen.jobs, now_ns):
+        return False
+    devices.unsaid.append(seen)
+    if not seen.shadow and seen.verdict not in e.KEEPS_DEVICE:
+        devices.repair_ns[seen.uuid] = now_ns
+        hurt(devices, seen.uuid, seen.error, Trouble(gpu_life.OFFLINE, seen.detail, seen.verdict, seen.source))
+    return not seen.shadow
+
+
+def _is_known(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: int) -> bool:
+    """A flood of one error is known as long as it lasts; another job that has it too is news."""
+    devices.recent = {name: one for name, one in devices.recent.items() if now_ns < one[0] + SAME_NS}
+    before = devices.recent.get(key)
+    known = before is not None and all(ref in before[1] for ref in jobs)
+    devices.recent[key] = (now_ns, before[1] if known and before is not None else jobs)
+    return known
+
+
+def begin_resets(devices: Devices, held: Collection[GpuId], now_ns: int) -> dict[GpuId, str]:
+    """The devices to reset now, and why: nobody has them, and what they need most is a reset."""
+    due = [uuid for uuid in devices.troubles if uuid not in held and uuid not in devices.resetting and _needs(devices, uuid) in e.RESETS]
+    devices.look_at_ns = _closes_ns(devices, now_ns) if due else 0
+    if devices.look_at_ns:
+        return {}
+    reasons = {uuid: ", ".join(devices.troubles[uuid]) for uuid in due}
+    for uuid in due:
+        devices.resetting[uuid] = None
+        hurt(devices, uuid, RESET, Trouble(gpu_life.RESETTING, WHILE_RESET, _needs(devices, uuid)))
+    return reasons
+
+
+def _needs(devices: Devices, uuid: GpuId) -> str:
+    verdicts = [trouble.verdict for trouble in devices.troubles[uuid].values() if trouble.verdict]
+    return max(verdicts, key=e.VERDICTS.index, default="")
+
+
+def _closes_ns(devices: Devices, now_ns: int) -> int:
+    """When the breaker that is open may close; 0 when it is closed."""
+    lately = sorted(at_ns for at_ns in devices.repair_ns.values() if now_ns < at_ns + devices.policy.breaker_ns)
+    allowed = max(1, devices.count * devices.policy.breaker_percent // 100)
+    return lately[-allowed - 1] + devices.policy.breaker_ns if len(lately) > allowed else 0
+
+
+def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str]) -> None:
+    """A device that came out of it well has no trouble left; for another one only a start of the machine is left."""
+    devices.resetting.pop(uuid, None)
+    cleared(devices, uuid, RESET)
+    if problem:
+        hurt(devices, uuid, RESET_FAILED, Trouble(gpu_life.OFFLINE, problem, e.REBOOT_NODE, RESET))
+        return
+    devices.troubles.pop(uuid, None)
+    devices.checks[uuid] = checks
+
+
+def facts(devices: Devices, node_id: NodeId) -> list[NodeFact]:
+    """What the log does not know yet: errors, and each device that is not as it was last said to be."""
+    found, devices.unsaid = devices.unsaid, []
+    for uuid in list(dict.fromkeys((*devices.said, *devices.troubles))):
+        worst = _worst(devices, uuid)
+        if worst == devices.said.get(uuid):
+            continue
+        if worst is None:
+            del devices.said[uuid]
+            found.append(f.GpuRecovered(node_id=node_id, uuid=uuid, checks=devices.checks.pop(uuid, {})))
+            continue
+        devices.said[uuid] = worst
+        found.append(_fault(node_id, uuid, *worst))
+    return found
+
+
+def kept(devices: Devices) -> bytes:
+    """For the next agent, before the log is told."""
+    return msgspec.json.encode(Kept(devices.boot_id, devices.troubles, tuple(dict.fromkeys((*devices.troubles, *devices.said)))))
+
+
+def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes) -> None:
+    """With what the agent before this one kept: the log is told all of it again. What passes by itself is found again, if it has not
+    passed. A machine that was started again has reset its devices: those that answer are well.
+    """
+    devices.boot_id, devices.count = boot_id, len(gpus)
+    before = msgspec.json.decode(data, type=Kept) if data else Kept(boot_id, {}, ())
+    mended = MENDED_BY_BOOT if before.boot_id != boot_id else ()
+    present = [gpu.uuid for gpu in gpus]
+    for uuid in before.known:
+        devices.said[uuid] = ("", Trouble(""))
+        for reason, trouble in before.troubles.get(uuid, {}).items():
+            stays = (trouble.verdict and reason != RESET) or reason == gpu_life.QUARANTINED
+            if stays and not (uuid in present and trouble.verdict in mended):
+                hurt(devices, uuid, reason, trouble)
+        if mended and uuid not in devices.troubles:
+            devices.checks[uuid] = {"boot": "another", "driver": "answers"}
+
+
+def _fault(node_id: NodeId, uuid: GpuId, reason: str, trouble: Trouble) -> NodeFact:
+    health, detail, verdict, source = trouble.health, trouble.detail, trouble.verdict, trouble.source
+    return f.GpuFaulted(node_id=node_id, uuid=uuid, health=health, reason=reason, detail=detail, verdict=verdict, source=source)
+
+
+def _worst(devices: Devices, uuid: GpuId) -> tuple[str, Trouble] | None:
+    """Of equal ones the hardest verdict, then the one that was first."""
+    troubles = devices.troubles.get(uuid, {})
+    return max(troubles.items(), key=lambda one: (HEALTHS.index(one[1].health), _rank(one[1].verdict)), default=None)
+
+
+def _rank(verdict: str) -> int:
+    return e.VERDICTS.index(verdict) if verdict in e.VERDICTS else -1

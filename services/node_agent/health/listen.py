@@ -1,0 +1,69 @@
+"""Connects what is told of this node's devices with its agent: the driver's rounds, and the kernel's log.
+
+Simulated devices have pipes in the state directory in place of both: what is written there has happened to them, by the same way as for
+real ones (docs/health.md).
+"""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from libs.common.error_rows import catalogue, site_rows
+from libs.common.settings import Settings
+from services.node_agent.drivers.local import LocalDriver
+from services.node_agent.drivers.simulated import SimulatedDriver
+from services.node_agent.health.devices import SECOND_NS, Policy
+from services.node_agent.health.watch import Limits, Watch
+from services.node_agent.holders import key_of
+from services.node_agent.line_pipe import LinePipe
+from services.node_agent.sampling import Sampling
+from services.node_agent.service import Agent
+
+KERNEL_PIPE: Final = "kernel-log"
+DRIVER_PIPE: Final = "driver-events"
+
+logger = logging.getLogger(__name__)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Raises Refused for a catalogue or a verdict that is none."""
+    return Policy(
+        catalogue=catalogue(settings.health_catalogue),
+        site=site_rows(settings.health_site),
+        shadow=settings.health_shadow > 0,
+        breaker_percent=settings.health_breaker_percent,
+        breaker_ns=settings.health_breaker_s * SECOND_NS,
+    )
+
+
+def listen(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling) -> list[LinePipe]:
+    """The pipes that are open until the agent ends."""
+    limits = Limits(settings.health_pause_c, settings.health_resume_c, settings.health_corrected_max, settings.health_corrected_window_s)
+    watch = Watch(limits, lambda: agent.inventory, agent.tell, driver.version_of, lambda pid: key_of(agent.state, pid))
+    sampling.on_round = watch.round
+
+    def kernel(line: str) -> None:
+        if watch.heard(line):
+            sampling.wake.set()
+
+    if not isinstance(driver, SimulatedDriver):
+        return _opened(LinePipe(Path(settings.kernel_log), kernel))
+
+    def event(line: str) -> None:
+        if driver.hears(line):
+            sampling.wake.set()
+
+    state = Path(settings.state)
+    return [
+        pipe for path, on_line in ((KERNEL_PIPE, kernel), (DRIVER_PIPE, event)) for pipe in _opened(LinePipe(state / path, on_line), True)
+    ]
+
+
+def _opened(pipe: LinePipe, make: bool = False) -> list[LinePipe]:
+    """A log that may not be read is named, and done without."""
+    try:
+        pipe.open(make)
+    except OSError as error:
+        logger.warning("%s cannot be read (%s): of errors of devices only those are known that their drivers tell", pipe.path, error)
+        return []
+    return [pipe]

@@ -1,0 +1,45 @@
+"""The reset of a device that nobody has: what can be known of it is saved first, for a reset clears it; then it is looked at.
+
+A device is well again when its driver took the reset, it answers, and nothing is left on it. Raises nothing: what went wrong is the answer.
+"""
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import MusterError
+from libs.common.model import GpuId
+from services.node_agent.actions import ResetDevice
+from services.node_agent.drivers import Driver
+from services.node_agent.drivers.readings import Lacking, Reset
+from services.node_agent.observations import DeviceReset
+
+# (name, content): kept on this machine.
+Keep = Callable[[str, bytes], Awaitable[None]]
+FREE: Final = "free"
+
+
+async def reset(driver: Driver, keep: Keep, action: ResetDevice) -> DeviceReset:
+    uuid = action.uuid
+    try:
+        before = (await driver.sample()).get(uuid)
+        evidence = {"uuid": uuid, "reason": action.reason, "at_ns": time.time_ns(), "sample": msgspec.to_builtins(before)}
+        await keep(f"evidence-{uuid}-{evidence['at_ns']}.json", json.dumps(evidence, indent=1).encode())
+        done = await driver.control(uuid, Reset())
+        if isinstance(done, Lacking):
+            return DeviceReset(uuid, f"it cannot be reset: {done.why}")
+        held = await driver.unclean([uuid])
+        return _found(uuid, held, uuid in await driver.sample())
+    except (MusterError, OSError) as error:
+        return DeviceReset(uuid, str(error))
+
+
+def _found(uuid: GpuId, held: Mapping[GpuId, str], answers: bool) -> DeviceReset:
+    if not answers:
+        return DeviceReset(uuid, "it does not answer after its reset")
+    if uuid in held:
+        return DeviceReset(uuid, f"after its reset {held[uuid]}")
+    return DeviceReset(uuid, "", {"reset": "done", "driver": "answers", "memory": FREE})

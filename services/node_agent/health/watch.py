@@ -1,0 +1,138 @@
+"""Turns what is told of this node's devices into what the core is told: errors from the driver and from the kernel's log, heat, counters.
+
+The driver's recovery field is read in the round that follows an error, never before it. What is too hot is let cool down below another
+mark; corrected errors are counted in a window. Nothing is decided here: that is `devices.py`. Tests: tests/unit/test_health_watch.py.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common import error_catalogue as e
+from libs.common import gpu_life
+from libs.common.error_catalogue import Seen
+from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.readings import Event, Sample
+from services.node_agent.health.devices import Trouble
+from services.node_agent.health.kernel_lines import Line, is_at, parse
+from services.node_agent.observations import DeviceAils, DeviceErred, Observation
+
+SECOND_NS: Final = 1_000_000_000
+# What waits for the next round.
+LINES_MAX: Final = 1_000
+DRIVER: Final = "driver"
+KERNEL_LOG: Final = "kernel_log"
+HOT: Final = "thermal"
+REMAP_PENDING: Final = "remap_pending"
+REMAP_FAILED: Final = "remap_failed"
+CORRECTED: Final = "corrected"
+# What a driver's event is called in the catalogue. Of a double-bit error and of a device that is gone NVIDIA's kernel module tells too,
+# as Xid 48 and 79: the same fault has one name.
+ERRORS: Final = {r.ECC: "uncorrectable", r.LOST: "lost", r.RESET_BEGAN: "driver_reset", r.PAGE_FAULT: "page_fault"}
+SAME_AS: Final = {("nvidia", "uncorrectable"): "xid 48", ("nvidia", "lost"): "xid 79"}
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Degrees from which a device takes no new work, and below which it does again; so many corrected errors in a window are told of."""
+
+    pause_c: int = 85
+    resume_c: int = 80
+    corrected_max: int = 100
+    corrected_window_s: int = 3_600
+
+
+class Watch:
+    """`gpus` are the node's devices, `version_of` is a device's driver's, `key_of` names the attempt that a process belongs to."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        gpus: Callable[[], Sequence[Gpu]],
+        tell: Callable[[Observation], None],
+        version_of: Callable[[GpuId], str] = lambda uuid: "",
+        key_of: Callable[[int], str] = lambda pid: "",
+    ) -> None:
+        self.limits, self.gpus, self.tell, self.version_of, self.key_of = limits, gpus, tell, version_of, key_of
+        self.lines: deque[Line] = deque(maxlen=LINES_MAX)
+        self.ailing: dict[tuple[GpuId, str], None] = {}
+        self.corrected: dict[GpuId, deque[tuple[int, int]]] = {}
+
+    def heard(self, record: str) -> bool:
+        """A line of the kernel's log; whether it is about a device. It is looked at in the next round."""
+        line = parse(record)
+        if line is not None:
+            self.lines.append(line)
+        return line is not None
+
+    def round(self, events: Sequence[Event], samples: Mapping[GpuId, Sample]) -> None:
+        for event in events:
+            self._event(event, samples)
+        while self.lines:
+            line = self.lines.popleft()
+            for gpu in self._at(line.pci_bus):
+                self._erred(gpu, line.vendor, line.error, line.text, samples, KERNEL_LOG, self.key_of(line.pid) if line.pid else "")
+        for uuid, sample in samples.items():
+            self._looked(uuid, sample)
+
+    def _event(self, event: Event, samples: Mapping[GpuId, Sample]) -> None:
+        """One that is about a whole vendor is about each of its devices."""
+        gpus = self._at(event.pci_bus) if event.pci_bus else [gpu for gpu in self.gpus() if gpu.vendor == event.vendor]
+        error = f"xid {event.number}" if event.kind == r.XID else ERRORS.get(event.kind, "")
+        for gpu in gpus:
+            if error:
+                self._erred(gpu, event.vendor, error, event.text, samples, DRIVER)
+            if event.kind == r.WEDGED:
+                self.tell(DeviceAils(gpu.uuid, r.WEDGED, Trouble(gpu_life.OFFLINE, event.text, source=DRIVER)))
+            if event.kind == r.ANSWERS:
+                self.tell(DeviceAils(gpu.uuid, r.WEDGED, None))
+
+    def _erred(self, gpu: Gpu, vendor: str, error: str, text: str, samples: Mapping[GpuId, Sample], source: str, key: str = "") -> None:
+        sample = samples.get(gpu.uuid)
+        recovery = sample.recovery_action if sample is not None and isinstance(sample.recovery_action, int) else None
+        name = SAME_AS.get((vendor, error), error)
+        self.tell(DeviceErred(gpu.uuid, Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, text, recovery), source, key))
+
+    def _at(self, told: str) -> list[Gpu]:
+        return [gpu for gpu in self.gpus() if is_at(gpu.pci_bus, told)]
+
+    def _looked(self, uuid: GpuId, sample: Sample) -> None:
+        for reason, wrong, trouble in self._troubles(uuid, sample):
+            if wrong and (uuid, reason) not in self.ailing:
+                self.ailing[uuid, reason] = None
+                self.tell(DeviceAils(uuid, reason, trouble))
+            if not wrong and (uuid, reason) in self.ailing:
+                del self.ailing[uuid, reason]
+                self.tell(DeviceAils(uuid, reason, None))
+        if isinstance(sample.ecc_corrected, int):
+            self._count(uuid, sample.ecc_corrected, sample)
+
+    def _troubles(self, uuid: GpuId, sample: Sample) -> Iterator[tuple[str, bool, Trouble]]:
+        """What a reading tells, as far as the device has it: the reason, whether it is so, and what follows."""
+        degrees = sample.temperature_c
+        if isinstance(degrees, int):
+            mark = self.limits.resume_c if (uuid, HOT) in self.ailing else self.limits.pause_c
+            yield HOT, degrees >= mark, Trouble(gpu_life.OFFLINE, f"{degrees} C; from {self.limits.pause_c} C on", source=DRIVER)
+        if isinstance(sample.remap_pending, int):
+            waits = "a row remap waits for a reset, which is done when nobody has the device"
+            yield REMAP_PENDING, sample.remap_pending > 0, Trouble(gpu_life.DEGRADED, waits, e.DRAIN_THEN_RESET, DRIVER)
+        if isinstance(sample.remap_failed, int):
+            yield REMAP_FAILED, sample.remap_failed > 0, Trouble(gpu_life.OFFLINE, "a row could not be remapped", e.REPLACE, DRIVER)
+
+    def _count(self, uuid: GpuId, count: int, sample: Sample) -> None:
+        """A counter that went back began anew. Each window has one alert."""
+        seen = self.corrected.setdefault(uuid, deque())
+        if seen and count < seen[-1][1]:
+            seen.clear()
+        if not seen or count > seen[-1][1]:
+            seen.append((sample.at_ns, count))
+        while sample.at_ns - seen[0][0] > self.limits.corrected_window_s * SECOND_NS and len(seen) > 1:
+            seen.popleft()
+        if (more := count - seen[0][1]) > self.limits.corrected_max:
+            seen.clear()
+            seen.append((sample.at_ns, count))
+            gpu = next(gpu for gpu in self.gpus() if gpu.uuid == uuid)
+            text = f"{more} corrected errors within {self.limits.corrected_window_s} s"
+            self.tell(DeviceErred(uuid, Seen(gpu.vendor, gpu.model, "", CORRECTED, text), DRIVER))

@@ -1,0 +1,40 @@
+"""Who of this node's attempts has which device, and whose a process is."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from libs.common.model import GpuId
+from services.node_agent.state import REFUSED, Attempt, State
+from services.node_agent.supervision import processes
+
+# No process has so many above it.
+ANCESTORS_MAX: Final = 64
+
+
+def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
+    """Of a device that another attempt here still runs on, nothing can be told: the last of them is asked for it."""
+    attempts = state.attempts.values()
+    running = {uuid for attempt in attempts if attempt.exit is None and attempt.phase != REFUSED for uuid in attempt.gpus}
+    return [uuid for uuid in gpus if uuid not in running]
+
+
+def at_work(state: State) -> dict[GpuId, list[Attempt]]:
+    """By device the attempts whose process runs there."""
+    found: dict[GpuId, list[Attempt]] = {}
+    for attempt in state.attempts.values():
+        for uuid in attempt.gpus if attempt.pid and attempt.exit is None else ():
+            found.setdefault(uuid, []).append(attempt)
+    return found
+
+
+def key_of(state: State, pid: int) -> str:
+    """The attempt that a process is of, which may be far below its first one; empty when it is none's, or gone."""
+    first = {attempt.pid: key for key, attempt in state.attempts.items() if attempt.pid and attempt.exit is None}
+    for _ in range(ANCESTORS_MAX):
+        if pid in first:
+            return first[pid]
+        found = processes.process(pid) if pid > 1 else None
+        if found is None:
+            return ""
+        pid = found.parent
+    return ""

@@ -1,0 +1,130 @@
+"""A real agent with simulated devices: what is written into its pipes has happened to them."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.model import GpuHold, GpuId
+from libs.common.settings import Settings
+from services.node_agent.health.listen import DRIVER_PIPE, KERNEL_PIPE, listen, policy_of
+from services.node_agent.line_pipe import LinePipe
+from services.node_agent.service import Agent
+from tests.integration.agent_world import World
+
+FIRST, SECOND = GpuId("GPU-n-0"), GpuId("GPU-n-1")
+
+
+class Played(World):
+    """A world whose agent listens to its pipes."""
+
+    pipes: tuple[LinePipe, ...] = ()
+
+    def make(self, state_dir: Path | None = None) -> Agent:
+        agent = super().make(state_dir)
+        settings = Settings(state=str(self.state_dir))
+        agent.state.devices.policy = policy_of(settings)
+        self.state_dir.mkdir(exist_ok=True)
+        self.pipes = tuple(listen(settings, agent, self.driver, agent.sampling))
+        return agent
+
+    async def end(self) -> None:
+        await super().end()
+        for pipe in self.pipes:
+            pipe.close()
+
+    def write(self, pipe: str, line: str) -> None:
+        with open(self.state_dir / pipe, "w") as file:
+            file.write(line + "\n")
+
+    def kernel(self, device: int, xid: int, text: str = "words", facility: int = 0) -> None:
+        self.write(KERNEL_PIPE, f"{facility * 8 + 3},1,1,-;NVRM: Xid (PCI:0000:{device + 1:02x}:00): {xid}, {text}")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[Played]:
+    made = Played(tmp_path / "state")
+    await made.scheduler.listen()
+    await made.begin()
+    yield made
+    await made.end()
+
+
+async def runs(world: Played, name: str, uuid: GpuId, command: str = "exec sleep 100") -> None:
+    await world.place(replace(world.order(name, command), gpus=(GpuHold(uuid),)))
+    await world.said(f.JobStarted, name)
+
+
+async def test_an_application_s_error_ends_the_job_and_the_device_stays(world: Played) -> None:
+    await runs(world, "bad", FIRST)
+    await runs(world, "good", SECOND)
+    world.kernel(0, 31, "pid=1, MMU Fault")
+    finished = await world.said(f.JobFinished, "bad")
+    assert (finished.reason, finished.detail) == ("gpu_error", "xid 31 of GPU GPU-n-0: pid=1, MMU Fault")
+    await world.said(f.JobReleased, "bad")
+    assert world.facts(f.GpuFaulted) == [] and world.of("good") == ["job.started"]
+
+
+async def test_what_a_user_writes_into_the_kernel_s_log_says_nothing(world: Played) -> None:
+    await runs(world, "good", FIRST)
+    world.kernel(0, 79, facility=1)
+    world.kernel(1, 63)
+    await world.until(lambda: len(world.facts(f.GpuErrorSeen)) == 1)
+    assert world.of("good") == ["job.started"]
+
+
+async def test_a_device_that_failed_is_reset_when_its_job_is_gone_and_its_evidence_is_kept(world: Played) -> None:
+    await runs(world, "hit", FIRST)
+    world.write(DRIVER_PIPE, "nvidia 0000:01:00.0 xid 95 uncontained")
+    world.kernel(0, 95)
+    finished = await world.said(f.JobFinished, "hit")
+    assert finished.reason == "gpu_fault"
+    await world.until(lambda: world.facts(f.GpuRecovered) != [])
+    assert [(fact.health, fact.reason) for fact in world.facts(f.GpuFaulted)] == [("offline", "xid 95"), ("resetting", "reset")]
+    assert world.facts(f.GpuRecovered)[0].checks == {"reset": "done", "driver": "answers", "memory": "free"}
+    assert [fact.error for fact in world.facts(f.GpuErrorSeen)] == ["xid 95"]
+    (evidence,) = world.state_dir.glob("evidence-GPU-n-0-*.json")
+    assert json.loads(evidence.read_text())["reason"] == "xid 95"
+
+
+async def test_a_job_that_died_of_its_device_s_error_before_the_agent_knew_did_not_fail_by_itself(world: Played) -> None:
+    line = "3,1,1,-;NVRM: Xid (PCI:0000:01:00): 94, Contained"
+    await runs(world, "hit", FIRST, f"echo '{line}' > {world.state_dir}/{KERNEL_PIPE}; exit 7")
+    assert (await world.said(f.JobFinished, "hit")).reason == "gpu_fault"
+
+
+async def test_a_new_agent_says_again_what_is_wrong_and_starts_nothing_there(world: Played) -> None:
+    world.kernel(0, 79)
+    await world.until(lambda: len(world.facts(f.GpuFaulted)) == 1)
+    await world.end()
+    await world.begin()
+    await world.until(lambda: len(world.facts(f.GpuFaulted)) == 2)
+    await world.place(world.order("late", "true"))
+    assert (await world.said(f.JobRefused, "late")).reason == "a GPU of it is away: xid 79"
+
+
+async def test_lines_are_whole_whatever_comes_at_once_and_a_plain_file_is_refused(tmp_path: Path) -> None:
+    heard: list[str] = []
+    pipe = LinePipe(tmp_path / "pipe", heard.append)
+    pipe.open(make=True)
+    writer = os.open(pipe.path, os.O_WRONLY)
+    for part in (b"one\ntw", b"o\n", b"three"):
+        os.write(writer, part)
+        await asyncio.sleep(0.01)
+    os.close(writer)
+    pipe.close()
+    pipe.close()
+    assert heard == ["one", "two"]
+    (tmp_path / "plain").write_text("old\n")
+    with pytest.raises(OSError, match="not permitted"):
+        LinePipe(tmp_path / "plain", heard.append).open()
+
+
+def test_what_the_settings_say_is_the_policy() -> None:
+    policy = policy_of(Settings(health_shadow=1, health_breaker_s=7, health_site="xid 74=reset"))
+    assert (policy.shadow, policy.breaker_ns, policy.site) == (True, 7_000_000_000, {"xid 74": "reset"})

@@ -1,0 +1,276 @@
+"""What follows of a device's error, in the agent's core: who ends and as what, what the log is told, when the device is reset."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common import facts as f
+from libs.common.error_catalogue import Seen
+from libs.common.error_rows import catalogue
+from libs.common.model import Gpu, GpuHold, GpuId
+from services.node_agent import actions as a
+from services.node_agent import observations as o
+from services.node_agent.decide import next_due_ns
+from services.node_agent.health import devices as d
+from services.node_agent.health import hits
+from services.node_agent.health.devices import SAME_NS, Trouble
+from tests.given_node import GPU, NODE, Node, S, ref, refused, start
+
+OTHER = GpuId("GPU-n-1")
+GONE = o.Exit(executed=True, exit_code=None, signal=9, reason="stopped")
+
+
+def gpus(count: int) -> list[Gpu]:
+    return [Gpu(GpuId(f"GPU-n-{index}"), index, "simulated", "Simulated H100", 80 << 30) for index in range(count)]
+
+
+def node(count: int = 8, **policy: Any) -> Node:
+    made = Node()
+    made.state.devices.policy = d.Policy(catalogue=catalogue(), **policy)
+    d.begin(made.state.devices, "boot", gpus(count), b"")
+    return made
+
+
+def erred(error: str, uuid: GpuId = GPU, source: str = "driver", key: str = "", text: str = "words") -> o.DeviceErred:
+    return o.DeviceErred(uuid, Seen("nvidia", "NVIDIA H100", "610", error, text), source, key)
+
+
+def seen(error: str, verdict: str, *jobs: str, uuid: GpuId = GPU, source: str = "driver", shadow: bool = False) -> f.GpuErrorSeen:
+    found = tuple(map(ref, jobs))
+    return f.GpuErrorSeen(node_id=NODE, uuid=uuid, error=error, verdict=verdict, source=source, jobs=found, shadow=shadow, detail="words")
+
+
+def fault(
+    reason: str, verdict: str, health: str = "offline", uuid: GpuId = GPU, detail: str = "words", source: str = "driver"
+) -> f.GpuFaulted:
+    return f.GpuFaulted(node_id=NODE, uuid=uuid, health=health, reason=reason, detail=detail, verdict=verdict, source=source)
+
+
+def resetting(verdict: str, uuid: GpuId = GPU) -> f.GpuFaulted:
+    return f.GpuFaulted(node_id=NODE, uuid=uuid, health="resetting", reason="reset", detail=d.WHILE_RESET, verdict=verdict)
+
+
+def recorded(did: list[a.Action]) -> list[f.NodeFact]:
+    return [fact for action in did if isinstance(action, a.Record) for fact in action.facts]
+
+
+def others(did: list[a.Action]) -> list[a.Action]:
+    return [action for action in did if not isinstance(action, a.Record | a.KeepDevices)]
+
+
+def ended(made: Node, job: str = "j", end: o.Exit = GONE) -> list[f.NodeFact]:
+    """The attempt's end and its clean devices."""
+    made.see(o.ProcessExited(f"{job}.1", end))
+    return recorded(made.see(o.ReleaseChecked(f"{job}.1", {"processes": "gone"}, True)))
+
+
+def left(made: Node, job: str = "j") -> list[a.Action]:
+    """The log has its last fact."""
+    return made.see(o.FactsStored(30, (o.Mark(f"{job}.1", 3),)))
+
+
+def test_an_error_of_the_application_ends_its_job_and_leaves_the_device() -> None:
+    made = node().running()
+    did = made.see(erred("xid 31"))
+    assert others(did) == [a.StopJob(ref(), 15, 1_000)]
+    assert recorded(did) == [seen("xid 31", "restart_job", "j")]
+    finished, released = ended(made)
+    assert isinstance(finished, f.JobFinished) and isinstance(released, f.JobReleased)
+    assert (finished.reason, finished.detail) == ("gpu_error", "xid 31 of GPU GPU-n-0: words")
+    assert made.see(o.FactsStored(30, (o.Mark("j.1", 3),))) == [a.ForgetJob(ref(), 0)]
+
+
+def test_a_job_that_ended_well_although_its_device_erred_ended_well() -> None:
+    made = node().running()
+    made.see(erred("xid 94"))
+    finished, _ = ended(made, end=o.Exit(executed=True, exit_code=0))
+    assert isinstance(finished, f.JobFinished) and finished.reason == "exited"
+
+
+def test_hardware_ends_the_job_which_is_none_of_its_own_doing_and_is_reset_when_nobody_has_the_device() -> None:
+    made = node().running()
+    did = made.see(erred("xid 95"))
+    assert others(did) == [a.StopJob(ref(), 15, 1_000)]
+    assert recorded(did) == [seen("xid 95", "reset", "j"), fault("xid 95", "reset")]
+    finished = ended(made)[0]
+    assert isinstance(finished, f.JobFinished) and finished.reason == "gpu_fault"
+    assert others(made.did()) == []
+    did = left(made)
+    assert others(did) == [a.ResetDevice(GPU, "xid 95"), a.ForgetJob(ref(), 0)]
+    assert recorded(did) == [resetting("reset")]
+    assert recorded(made.see(o.DeviceReset(GPU, "", {"driver": "answers"}))) == [
+        f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"driver": "answers"})
+    ]
+    assert made.did() == [] and made.state.devices.troubles == {}
+
+
+def test_a_device_that_is_no_better_after_its_reset_waits_for_its_machine() -> None:
+    made = node()
+    assert others(made.see(erred("xid 46"))) == [a.ResetDevice(GPU, "xid 46")]
+    failed = fault("reset_failed", "reboot_node", detail="it does not answer", source="reset")
+    assert recorded(made.see(o.DeviceReset(GPU, "it does not answer"))) == [failed]
+    assert made.did() == []
+
+
+def test_a_device_that_drains_lets_its_job_go_on_and_takes_no_other() -> None:
+    made = node().running()
+    did = made.see(erred("xid 48"))
+    assert others(did) == []
+    assert recorded(did) == [seen("xid 48", "drain_then_reset", "j"), fault("xid 48", "drain_then_reset")]
+    assert recorded(made.orders(start("k", seq=60))) == [refused("k", "a GPU of it is away: xid 48")]
+    finished = ended(made, end=o.Exit(executed=True, exit_code=1))[0]
+    assert isinstance(finished, f.JobFinished) and finished.reason == "gpu_fault"
+    assert a.ResetDevice(GPU, "xid 48") in left(made)
+
+
+def test_a_device_that_only_ails_a_little_takes_work_and_a_hot_one_does_not_until_it_is_cool() -> None:
+    made = node()
+    ails = Trouble("degraded", "links", source="driver")
+    assert recorded(made.see(o.DeviceAils(GPU, "links", ails))) == [fault("links", "", "degraded", detail="links")]
+    assert others(made.orders(start())) == [a.StartJob(start())]
+    hot = Trouble("offline", "90 C", source="driver")
+    assert recorded(made.see(o.DeviceAils(GPU, "thermal", hot))) == [fault("thermal", "", detail="90 C")]
+    assert recorded(made.orders(start("k", seq=60))) == [refused("k", "a GPU of it is away: thermal")]
+    assert recorded(made.see(o.DeviceAils(GPU, "thermal", None))) == [fault("links", "", "degraded", detail="links")]
+    assert recorded(made.see(o.DeviceAils(GPU, "links", None))) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
+    assert made.see(o.DeviceAils(GPU, "links", None)) == []
+
+
+def test_a_fault_that_two_sources_tell_counts_once_and_a_flood_of_it_too() -> None:
+    made = node()
+    assert recorded(made.see(erred("xid 31"))) == [seen("xid 31", "restart_job")]
+    assert made.see(erred("xid 31", source="kernel_log")) == []
+    for _ in range(5):
+        assert made.later(SAME_NS - 1) == []
+        assert made.see(erred("xid 31")) == []
+    made.later(SAME_NS)
+    assert recorded(made.see(erred("xid 31"))) == [seen("xid 31", "restart_job")]
+
+
+def test_the_same_error_of_another_job_s_time_is_another_one() -> None:
+    made = node().running()
+    made.see(erred("xid 31"))
+    ended(made)
+    left(made)
+    made.running("k")
+    did = made.see(erred("xid 31"))
+    assert (others(did), recorded(did)) == ([a.StopJob(ref("k"), 15, 1_000)], [seen("xid 31", "restart_job", "k")])
+
+
+def test_of_two_errors_the_harder_verdict_stands() -> None:
+    made = node()
+    assert recorded(made.see(erred("xid 79"))) == [seen("xid 79", "reboot_node"), fault("xid 79", "reboot_node")]
+    assert recorded(made.see(erred("xid 46"))) == [seen("xid 46", "reset")]
+    assert made.did() == []
+
+
+def test_an_error_that_means_nothing_is_on_the_record_and_nothing_follows() -> None:
+    made = node().running()
+    did = made.see(erred("xid 63"))
+    assert (others(did), recorded(did)) == ([], [seen("xid 63", "ignore", "j")])
+    finished = ended(made, end=o.Exit(executed=True, exit_code=1))[0]
+    assert isinstance(finished, f.JobFinished) and finished.reason == "exited"
+
+
+def test_in_the_shadow_it_is_only_said() -> None:
+    made = node(shadow=True).running()
+    did = made.see(erred("xid 95"))
+    assert (others(did), recorded(did)) == ([], [seen("xid 95", "reset", "j", shadow=True)])
+    assert others(made.orders(start("k", seq=60))) == [a.StartJob(start("k", seq=60))]
+
+
+def test_an_application_s_error_on_a_shared_device_ends_the_job_whose_process_it_was_and_no_other() -> None:
+    made = node().running().running("k")
+    assert others(made.see(erred("xid 31"))) == []
+    did = made.see(erred("xid 31", source="kernel_log", key="k.1"))
+    assert others(did) == [a.StopJob(ref("k"), 15, 1_000)]
+    assert recorded(did) == [seen("xid 31", "restart_job", "k", source="kernel_log")]
+    assert others(made.see(erred("xid 95", key="k.1"))) == [a.StopJob(ref(), 15, 1_000)]
+    assert [made.state.attempts[key].hit.reason for key in ("j.1", "k.1") if made.state.attempts[key].hit] == ["gpu_fault"] * 2  # type: ignore[union-attr]
+
+
+def test_what_hardware_did_is_not_the_job_s_own_whichever_was_told_first() -> None:
+    made = node().running()
+    for error in ("xid 31", "xid 94", "xid 13"):
+        made.see(erred(error))
+    hit = made.state.attempts["j.1"].hit
+    assert hit == hits.Hit("gpu_fault", "xid 94 of GPU GPU-n-0: words")
+
+
+def test_a_job_that_fails_waits_for_the_first_look_at_its_devices_before_its_end_is_said() -> None:
+    made = node().running()
+    bad = o.Exit(executed=True, exit_code=1)
+    assert made.see(o.ProcessExited("j.1", bad)) == [a.CheckRelease(ref(), (GPU,), True, True)]
+    assert made.later(S) == [] and next_due_ns(made.state) is None
+    made.see(erred("xid 79"))
+    finished = recorded(made.see(o.ReleaseChecked("j.1", {}, True)))[0]
+    assert isinstance(finished, f.JobFinished) and finished.reason == "gpu_fault"
+
+
+@pytest.mark.parametrize(("count", "percent", "resets"), [(1, 50, 1), (4, 50, 2), (8, 50, 4), (8, 25, 2), (8, 1, 1)])
+def test_the_breaker_stops_resets_when_too_many_devices_need_one_and_closes_again(count: int, percent: int, resets: int) -> None:
+    made = node(count, breaker_percent=percent)
+    did = [action for gpu in gpus(count) for action in others(made.see(erred("xid 46", gpu.uuid)))]
+    assert len(did) == min(count, resets)
+    if count > resets:
+        due_ns = next_due_ns(made.state)
+        assert due_ns is not None and others(made.later(due_ns - made.now_ns - 1)) == []
+        assert len(others(made.later(1))) == count - resets
+    assert next_due_ns(made.state) is None
+
+
+def test_the_next_agent_knows_what_is_wrong_and_says_it_again() -> None:
+    made = node()
+    (kept,) = [action for action in made.see(erred("xid 79")) if isinstance(action, a.KeepDevices)]
+    again = Node()
+    d.begin(again.state.devices, "boot", gpus(8), kept.data)
+    assert recorded(again.did()) == [fault("xid 79", "reboot_node")]
+    assert again.did() == []
+
+
+def test_a_machine_that_was_started_again_has_its_devices_back_if_they_answer() -> None:
+    made = node()
+    made.see(erred("xid 79"))
+    made.see(erred("xid 54", OTHER))
+    made.see(o.DeviceAils(OTHER, "thermal", Trouble("offline", "hot")))
+    data = d.kept(made.state.devices)
+    again = Node()
+    d.begin(again.state.devices, "another boot", gpus(8), data)
+    back = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"boot": "another", "driver": "answers"})
+    assert recorded(again.did()) == [back, fault("xid 54", "replace", uuid=OTHER)]
+    missing = Node()
+    d.begin(missing.state.devices, "another boot", gpus(8)[1:], data)
+    assert recorded(missing.did())[0] == fault("xid 79", "reboot_node")
+
+
+def test_a_reset_that_the_agent_did_not_live_to_see_is_done_again_and_what_has_passed_is_forgotten() -> None:
+    made = node()
+    made.see(erred("xid 46"))
+    made.see(o.DeviceAils(OTHER, "thermal", Trouble("offline", "hot")))
+    again = Node()
+    d.begin(again.state.devices, "boot", gpus(8), d.kept(made.state.devices))
+    did = again.did()
+    assert others(did) == [a.ResetDevice(GPU, "xid 46")]
+    assert recorded(did) == [f.GpuRecovered(node_id=NODE, uuid=OTHER), resetting("reset")][::-1]
+
+
+def test_a_device_that_is_not_clean_is_quarantined_and_keeps_it_until_that_is_over() -> None:
+    made = node().running()
+    made.see(o.ProcessExited("j.1", o.Exit(executed=True, exit_code=0)))
+    made.now_ns += made.state.release_ns
+    said = recorded(made.see(o.ReleaseChecked("j.1", {}, False, {GPU: "pid 5 holds it"})))
+    assert said[0] == fault("quarantined", "", detail="pid 5 holds it", source="release")
+    data = d.kept(made.state.devices)
+    again = Node()
+    d.begin(again.state.devices, "boot", gpus(8), data)
+    assert recorded(again.did()) == [said[0]]
+
+
+def test_the_order_of_two_jobs_on_two_devices_is_kept_apart() -> None:
+    made = node()
+    other = msgspec.structs.replace(start("k"), gpus=(GpuHold(OTHER),))
+    made.running()
+    made.orders(other)
+    made.see(o.JobLaunched("k.1"), o.ProcessStarted("k.1", 78))
+    assert others(made.see(erred("xid 13", OTHER))) == [a.StopJob(ref("k"), 15, 1_000)]

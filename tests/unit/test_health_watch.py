@@ -1,0 +1,107 @@
+"""What the core is told of what drivers, the kernel's log and samples say."""
+
+from typing import Any
+
+from libs.common.error_catalogue import Seen
+from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.readings import Event, Sample
+from services.node_agent.health.devices import Trouble
+from services.node_agent.health.watch import Limits, Watch
+from services.node_agent.observations import DeviceAils, DeviceErred, Observation
+
+ONE, TWO = GpuId("g1"), GpuId("g2")
+GPUS = [
+    Gpu(ONE, 0, "nvidia", "NVIDIA H100", 80 << 30, pci_bus="0000:01:00.0"),
+    Gpu(TWO, 1, "nvidia", "NVIDIA H100", 80 << 30, pci_bus="0000:02:00.0"),
+]
+SECOND = 1_000_000_000
+
+
+class Told:
+    def __init__(self, **limits: int) -> None:
+        self.said: list[Observation] = []
+        self.watch = Watch(Limits(**limits), lambda: GPUS, self.said.append, lambda uuid: "610.1", {7: "j.1"}.get)  # type: ignore[arg-type]
+
+    def round(self, *events: Event, **samples: Sample) -> list[Observation]:
+        self.watch.round(events, {GpuId(uuid): sample for uuid, sample in samples.items()})
+        said, self.said[:] = list(self.said), []
+        return said
+
+
+def event(kind: str, number: int = 0, address: str = "0000:01:00.0", vendor: str = "nvidia") -> Event:
+    return Event(1, vendor, address, kind, number, "words")
+
+
+def sample(at_s: int = 1, **readings: Any) -> Sample:
+    return Sample(pci_bus="0000:01:00.0", at_ns=at_s * SECOND, **readings)
+
+
+def erred(
+    error: str, told: str = "driver", key: str = "", uuid: GpuId = ONE, action: int | None = None, text: str = "words"
+) -> DeviceErred:
+    return DeviceErred(uuid, Seen("nvidia", "NVIDIA H100", "610.1", error, text, action), told, key)
+
+
+def test_events_of_the_driver_have_the_catalogue_s_names_and_those_of_the_kernel_s_log_where_both_tell() -> None:
+    told = Told()
+    assert told.round(event(r.XID, 79)) == [erred("xid 79")]
+    assert told.round(event(r.ECC), event(r.LOST)) == [erred("xid 48"), erred("xid 79")]
+    assert told.round(event(r.PAGE_FAULT), event(r.RESET_BEGAN)) == [erred("page_fault"), erred("driver_reset")]
+    assert told.round(event(r.OTHER, 5), event(r.THERMAL), event(r.RESET_ENDED)) == []
+    assert told.round(event(r.XID, 79, "0000:09:00.0")) == []
+
+
+def test_the_recovery_field_is_the_one_that_was_read_after_the_error() -> None:
+    assert Told().round(event(r.XID, 95), g1=sample(recovery_action=4), g2=sample(recovery_action=1)) == [erred("xid 95", action=4)]
+
+
+def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its_process() -> None:
+    told = Told()
+    assert not told.watch.heard("11,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
+    assert told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, MMU Fault")
+    assert told.said == []
+    assert told.round() == [erred("xid 31", "kernel_log", "j.1", TWO, text="pid=7, MMU Fault")]
+    assert told.round() == []
+
+
+def test_a_driver_that_does_not_answer_takes_its_device_or_all_of_its_vendor_out_until_it_does() -> None:
+    told = Told()
+    wedged = Trouble("offline", "words", source="driver")
+    assert told.round(event(r.WEDGED)) == [DeviceAils(ONE, r.WEDGED, wedged)]
+    assert told.round(event(r.ANSWERS)) == [DeviceAils(ONE, r.WEDGED, None)]
+    assert told.round(event(r.WEDGED, address="")) == [DeviceAils(ONE, r.WEDGED, wedged), DeviceAils(TWO, r.WEDGED, wedged)]
+    assert told.round(event(r.WEDGED, address="", vendor="amd")) == []
+
+
+def test_a_hot_device_rests_from_one_mark_until_it_is_below_another() -> None:
+    told = Told()
+    assert told.round(g1=sample(temperature_c=84)) == []
+    hot = Trouble("offline", "85 C; from 85 C on", source="driver")
+    assert told.round(g1=sample(temperature_c=85)) == [DeviceAils(ONE, "thermal", hot)]
+    assert told.round(g1=sample(temperature_c=90)) == []
+    assert told.round(g1=sample(temperature_c=80)) == []
+    assert told.round(g1=sample(temperature_c=79)) == [DeviceAils(ONE, "thermal", None)]
+
+
+def test_a_remap_that_waits_asks_for_a_reset_when_nobody_has_the_device_and_one_that_failed_for_hands() -> None:
+    (pending, failed) = Told().round(g1=sample(remap_pending=1, remap_failed=1))
+    assert isinstance(pending, DeviceAils) and pending.trouble is not None and isinstance(failed, DeviceAils) and failed.trouble is not None
+    assert (pending.reason, pending.trouble.health, pending.trouble.verdict) == ("remap_pending", "degraded", "drain_then_reset")
+    assert (failed.reason, failed.trouble.health, failed.trouble.verdict) == ("remap_failed", "offline", "replace")
+    assert Told().round(g1=sample(remap_pending=0, remap_failed=0)) == []
+
+
+def test_corrected_errors_are_told_once_when_there_are_too_many_in_a_window() -> None:
+    told = Told(corrected_max=10, corrected_window_s=60)
+    few = [(1, 100), (30, 105), (61, 110), (62, 111), (100, 115)]
+    assert [told.round(g1=sample(at_s, ecc_corrected=count)) for at_s, count in few] == [[]] * 5
+    (said,) = told.round(g1=sample(110, ecc_corrected=125))
+    assert isinstance(said, DeviceErred) and (said.error.error, said.uuid) == ("corrected", ONE)
+    assert told.round(g1=sample(111, ecc_corrected=130)) == []
+    assert told.round(g1=sample(112, ecc_corrected=3)) == []
+    assert told.round(g1=sample(113, ecc_corrected=14)) != []
+
+
+def test_what_a_device_cannot_tell_says_nothing() -> None:
+    assert Told().round(g1=sample()) == []

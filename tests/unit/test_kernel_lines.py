@@ -1,0 +1,82 @@
+"""Lines of the kernel's log: what they say of a device, and that nobody but the kernel says it."""
+
+import pytest
+
+from services.node_agent.health.kernel_lines import Line, is_at, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+            Line("nvidia", "0000:3b:00", "xid 79", "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
+        ),
+        (
+            "NVRM: Xid (PCI:0000:C1:00): 31, pid=4242, name=python, Ch 00000008, MMU Fault",
+            Line("nvidia", "0000:c1:00", "xid 31", "pid=4242, name=python, Ch 00000008, MMU Fault", 4242),
+        ),
+        ("NVRM: Xid (PCI:0000:3b:00): 154", Line("nvidia", "0000:3b:00", "xid 154", "")),
+        (
+            "amdgpu 0000:43:00.0: amdgpu: socket: 0, die: 0 1 uncorrectable hardware errors detected in total in umc block",
+            Line(
+                *("amd", "0000:43:00.0", "uncorrectable"),
+                "amdgpu 0000:43:00.0: amdgpu: socket: 0, die: 0 1 uncorrectable hardware errors detected in total in umc block",
+            ),
+        ),
+        (
+            "amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24)",
+            Line("amd", "0000:c1:00.0", "page_fault", "amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24)"),
+        ),
+        (
+            "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!",
+            Line("amd", "0000:c1:00.0", "driver_reset", "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!"),
+        ),
+        (
+            "xe 0000:03:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:03:00.0 as wedged.",
+            Line(
+                "intel",
+                "0000:03:00.0",
+                "blocked",
+                "xe 0000:03:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:03:00.0 as wedged.",
+            ),
+        ),
+        (
+            "i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dffffb",
+            Line("intel", "0000:03:00.0", "hang", "i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dffffb"),
+        ),
+    ],
+)
+def test_each_driver_s_words_are_read(text: str, line: Line) -> None:
+    assert parse(f"3,1234,5678,-;{text}") == line
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "11,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+        "x,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79",
+        " SUBSYSTEM=pci",
+        "6,1,2,-;amdgpu 0000:43:00.0: amdgpu: 1 correctable hardware errors detected in total in gfx block",
+        "6,1,2,-;usb 1-1: new device",
+        "",
+    ],
+)
+def test_what_the_kernel_did_not_write_and_what_is_no_error_of_a_device_is_nothing(record: str) -> None:
+    assert parse(record) is None
+
+
+@pytest.mark.parametrize(
+    ("pci_bus", "told", "same"),
+    [
+        ("0000:3b:00.0", "0000:3b:00", True),
+        ("00000000:3B:00.0", "0000:3b:00", True),
+        ("0000:3b:00.0", "0000:3b:00.0", True),
+        ("0000:3b:00.0", "0001:3b:00", False),
+        ("0000:3b:00.0", "0000:3c:00", False),
+        ("", "0000:3c:00", False),
+    ],
+)
+def test_a_device_is_known_by_its_address_however_it_is_written(pci_bus: str, told: str, same: bool) -> None:
+    assert is_at(pci_bus, told) is same
