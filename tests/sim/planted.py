@@ -12,7 +12,7 @@ import pytest
 from libs.common import facts as f
 from libs.common import fold, job_fold, ledger, log_memory, node_fold, node_life, subjects
 from libs.common.change import NOTHING
-from libs.common.cluster import Cluster, GpuView, Job, MemberView, is_leaving, tenant_of
+from libs.common.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
 from libs.common.facts import AnyFact
 from libs.common.job_life import RUNNING
 from libs.common.log import AppendUnknown
@@ -69,11 +69,6 @@ def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:
 def a_mig_instance_begins_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Whoever cuts a card takes its last slice, where no card lets an instance begin."""
     patch.setattr(place, "_slices", lambda place, index, part, profile: 1 << 7)
-
-
-def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
-    """Work is placed wherever a device is there, whatever its node says of it."""
-    patch.setattr(GpuView, "takes_work", property(lambda view: view.present))
 
 
 def the_host_is_not_counted(patch: pytest.MonkeyPatch) -> None:

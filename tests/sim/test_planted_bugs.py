@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.sim import faults, planted
+from tests.sim import faults, planted, planted_devices
 from tests.sim.weather import Rates
 from tests.sim.world import simulate
 
@@ -35,7 +35,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_node_is_removed_with_what_lives_there: 50,
     planted.a_mig_instance_begins_anywhere: 5,
     planted.the_host_is_not_counted: 45,
-    planted.a_faulted_device_is_as_good_as_any: 20,
+    planted_devices.a_faulted_device_is_as_good_as_any: 20,
     planted.the_last_comes_first: 50,
     planted.what_is_reserved_is_free_for_all: 20,
     planted.a_gang_is_given_whatever_there_is: 20,
