@@ -32,6 +32,7 @@ PURE: Final = (
     "libs/common/access_entry.py",
     "libs/common/arrays.py",
     "libs/common/arrivals.py",
+    "libs/common/budget.py",
     "libs/common/change.py",
     "libs/common/cluster.py",
     "libs/common/device.py",

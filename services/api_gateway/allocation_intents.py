@@ -8,7 +8,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.common import job_life
-from libs.common.cluster import Job
+from libs.common.budget import hours, left_share_ms, share_of
+from libs.common.cluster import Cluster, Job
 from libs.common.errors import Refused
 from libs.common.facts import AllocationExtended, JobSubmitted, check_fact_size
 from libs.common.model import KEEPER, Allocation, JobId, JobSpec
@@ -46,9 +47,9 @@ def allocation(body: object, job_id: JobId) -> JobSubmitted:
     return fact
 
 
-def extension(body: object, job: Job, tenant: Tenant | None) -> AllocationExtended:
+def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:
     """The fact for `PATCH /v1/allocations/{ref}`. Raises Refused, and Problem 409 for one that has not begun or is given back, or whose
-    tenant may hold nothing more.
+    tenant has not so many GPU hours left.
     """
     values = intents.fields_of({} if body is None else body, EXTEND_FIELDS)
     if "by" not in values:
@@ -59,12 +60,22 @@ def extension(body: object, job: Job, tenant: Tenant | None) -> AllocationExtend
     if job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason or job.cancel is not None:
         when = "its time begins when it is placed" if job.state in (job_life.PENDING, job_life.QUEUED) else "it is given back"
         raise Problem(409, f"allocation {job.job_id} is {job.state}: {when}", state=job.state, id=job.job_id)
-    if tenant is not None and tenant.exhausted:
-        raise Problem(409, f"tenant {job.tenant} has used up its budget of GPU hours: what it holds ends in its time")
+    tenant = cluster.tenants.get(job.tenant)
+    if tenant is not None and tenant.gpu_hours:
+        _check_budget(cluster, tenant, share_of(job) * by_s * 1_000)
     expires_ns = job.expires_ns + by_s * SECOND_NS
     if expires_ns - job.placed_ns > YEAR_S * SECOND_NS:
         raise Refused(f"by: an allocation lasts at most {YEAR_S // 86_400} days in all")
     return AllocationExtended(job_id=job.job_id, attempt=job.attempt, expires_ns=expires_ns, user=intents.user_of(values))
+
+
+def _check_budget(cluster: Cluster, tenant: Tenant, share_ms: int) -> None:
+    """Raises Problem 409."""
+    held = [job for job in cluster.jobs.values() if job.spec.allocation is not None and job.state in job_life.ON_NODES]
+    left = left_share_ms(cluster, tenant, held)
+    if tenant.exhausted or left < share_ms:
+        has = f"tenant {tenant.tenant} has {hours(0 if tenant.exhausted else left)} GPU hours left of its budget of {tenant.gpu_hours}"
+        raise Problem(409, f"{has}, and this extension would take {hours(share_ms)}: what it holds ends in its time")
 
 
 def check_allocation(job: Job) -> None:

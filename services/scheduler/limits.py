@@ -1,6 +1,9 @@
 """What a job may not have although it is there: its tenant's GPUs in use and budget, and who lets others pass for that. Pure."""
 
+from libs.common.budget import left_share_ms
 from libs.common.cluster import Job
+from libs.common.model import WHOLE_GPU
+from libs.common.tenant import Tenant
 from services.scheduler.placement.choose import Choice, possible
 from services.scheduler.queue import Shape
 from services.scheduler.reservations import is_early
@@ -15,14 +18,29 @@ def stands_aside(state: State, shape: Shape, job: Job) -> bool:
 
 
 def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
-    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use. What is reserved for its jobs counts as in
-    use, but for `own`, what is reserved for this very one.
+    """Whether the tenant's budget is used up, or this placement would pass it, or the tenant's GPUs in use. What is reserved for its jobs
+    counts as in use, but for `own`, what is reserved for this very one.
     """
     tenant = state.cluster.tenants.get(shape.tenant)
     if tenant is None or tenant.exhausted:
         return tenant is not None
     taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    return 0 < tenant.max_gpu_share < taken + shape.wish.total_share
+    return over_budget(state, tenant, shape) or 0 < tenant.max_gpu_share < taken + shape.wish.total_share
+
+
+def over_budget(state: State, tenant: Tenant, shape: Shape) -> bool:
+    """Whether an allocation would hold more GPU hours until it is over than its tenant has left."""
+    return shape.held_s > 0 < tenant.gpu_hours and hours_left(state, tenant) < hours_asked(shape)
+
+
+def hours_left(state: State, tenant: Tenant) -> int:
+    """Hundredths of a GPU times milliseconds."""
+    return left_share_ms(state.cluster, tenant, [state.cluster.jobs[job_id] for job_id in state.held])
+
+
+def hours_asked(shape: Shape) -> int:
+    """The same of an allocation; where the card decides how much of a device is meant, at most."""
+    return (shape.wish.total_share or shape.wish.nodes * shape.wish.gpus * WHOLE_GPU) * shape.held_s * 1_000
 
 
 def passes_limit(state: State, shape: Shape, choice: Choice, own: int = 0) -> bool:

@@ -21,13 +21,15 @@ from services.scheduler.policies import OrderKey
 
 class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """What makes two jobs equal for placement. `lasts` are the bits of their time limits: a short one may begin where a long one may not
-    (`backfill.py`); `reserved` are the reservation that they name and their user, if they name one.
+    (`backfill.py`); `reserved` are the reservation that they name and their user, if they name one; `held_s` is how long an allocation
+    lasts.
     """
 
     tenant: TenantId
     wish: Wish
     lasts: int = 0
     reserved: tuple[str, str] = ("", "")
+    held_s: int = 0
 
     def on(self, nodes: int) -> "Shape":
         """With so many nodes."""
@@ -53,7 +55,8 @@ class Waiting(NamedTuple):
 
 def shape_of(job: Job) -> Shape:
     reserved = (job.spec.reservation, job.user) if job.spec.reservation else ("", "")
-    return Shape(job.tenant, wish_of(job.spec), job.spec.time_limit_s.bit_length(), reserved)
+    held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
+    return Shape(job.tenant, wish_of(job.spec), job.spec.time_limit_s.bit_length(), reserved, held_s)
 
 
 class Lane:

@@ -92,6 +92,8 @@ class State:
         self.ports = Ports()
         self.address_of: dict[NodeId, str] = {}
         self.noted: dict[JobId, Noted] = {}
+        # Allocations on nodes.
+        self.held: dict[JobId, None] = {}
         # The last `versions` at which nothing could be placed.
         self.nothing_fits: tuple[object, ...] = ()
         # Of attempts with an expected end, when that has passed.
@@ -361,6 +363,7 @@ class State:
         if job.state not in job_life.ON_NODES:
             if noted is not None:
                 del self.noted[job.job_id]
+                self.held.pop(job.job_id, None)
                 self.ports.give_back(noted.address, noted.port)
                 self.queue_held[job.spec.queue or DEFAULT_QUEUE] -= noted.share
                 self.queue.version += len(self.queue.lanes) > 1  # another lane may be the first now
@@ -375,6 +378,8 @@ class State:
         share = share_of(job)
         self.ports.take(address, job.port)
         self.noted[job.job_id] = Noted(address, job.port, share, self._expect(job))
+        if job.spec.allocation is not None:
+            self.held[job.job_id] = None
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share
         if self.epoch:
             self._watch_start(job)

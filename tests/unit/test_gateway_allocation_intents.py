@@ -3,9 +3,9 @@
 import pytest
 
 from libs.common import facts as f
-from libs.common.cluster import Cancel, Job
+from libs.common.cluster import Cancel, Cluster, Job, MemberView
 from libs.common.errors import Refused
-from libs.common.model import KEEPER, Allocation, JobId, TenantId
+from libs.common.model import KEEPER, Allocation, GpuHold, GpuId, JobId, NodeId, TenantId
 from libs.common.ordering import SECOND_NS
 from libs.common.tenant import Tenant
 from services.api_gateway import allocation_intents as intents
@@ -69,13 +69,13 @@ def test_nobody_submits_an_allocation_as_a_job() -> None:
 
 def test_an_extension_is_counted_from_the_end_that_is_known() -> None:
     wanted = f.AllocationExtended(job_id=J, attempt=2, expires_ns=BEGAN_NS + 3_660 * SECOND_NS, user="bob")
-    assert intents.extension({"by": "1h", "user": "bob"}, held(), None) == wanted
+    assert intents.extension({"by": "1h", "user": "bob"}, held(), Cluster()) == wanted
 
 
 @pytest.mark.parametrize("body", [None, {}, {"by": 0}, {"by": "x"}, {"until": "1h"}, {"by": YEAR_S}])
 def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
     with pytest.raises(Refused):
-        intents.extension(body, held(), None)
+        intents.extension(body, held(), Cluster())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
 )
 def test_what_is_not_held_is_not_extended(state: str, said: str) -> None:
     with pytest.raises(Problem, match=said):
-        intents.extension({"by": 1}, held(state), None)
+        intents.extension({"by": 1}, held(state), Cluster())
 
 
 def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
@@ -91,14 +91,27 @@ def test_what_is_about_to_end_or_runs_a_command_is_not_extended() -> None:
     stopped.stop_reason, cancelled.cancel = "expired", Cancel(1, 15)
     for job in (stopped, cancelled):
         with pytest.raises(Problem, match="given back"):
-            intents.extension({"by": 1}, job, None)
+            intents.extension({"by": 1}, job, Cluster())
     with pytest.raises(Problem, match="no allocation"):
-        intents.extension({"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), None)
+        intents.extension({"by": 1}, Job(J, spec(), TenantId("t"), "ada", 1, state="running"), Cluster())
 
 
 def test_a_tenant_without_a_budget_left_keeps_what_it_holds_and_for_no_longer() -> None:
     limited = Tenant(TenantId("t"), gpu_hours=2)
-    assert intents.extension({"by": 1}, held(), limited)
+    cluster = Cluster(tenants={TenantId("t"): limited})
+    assert intents.extension({"by": 1}, held(), cluster)
     limited.spent_gpu_hours = 2
     with pytest.raises(Problem, match="budget"):
-        intents.extension({"by": 1}, held(), limited)
+        intents.extension({"by": 1}, held(), cluster)
+
+
+def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
+    """It holds one device, and is to hold it for two hours in all; another tenant's counts for that one."""
+    job, other = held(), held()
+    member = MemberView(NodeId("a"), 1, 0, (GpuHold(GpuId("g"), 100),), 1)
+    job.members, other.members, other.tenant = {NodeId("a"): member}, {NodeId("a"): member}, TenantId("u")
+    left_s = 7_200 - (job.expires_ns - job.placed_ns) // SECOND_NS
+    cluster = Cluster(jobs={J: job, JobId("k"): other}, tenants={TenantId("t"): Tenant(TenantId("t"), gpu_hours=2)})
+    assert intents.extension({"by": left_s}, job, cluster)
+    with pytest.raises(Problem, match="GPU hours left of its budget of 2, and this extension would take"):
+        intents.extension({"by": left_s + 1}, job, cluster)

@@ -77,7 +77,7 @@ async def extend(request: Request, ref: str) -> Response:
     read(request, Query)
     body = await signed_body_of(request)
     gateway, job = gateway_of(request), job_to_change(request, ref)
-    await gateway.record(allocation_intents.extension(body, job, gateway.cluster.tenants.get(job.tenant)))
+    await gateway.record(allocation_intents.extension(body, job, gateway.cluster))
     return _shown(request, job)
 
 

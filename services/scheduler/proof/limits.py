@@ -8,8 +8,10 @@ from libs.common.cluster import Job, tenant_of
 from libs.common.model import GPU_HOUR_SHARE_MS, WHOLE_GPU
 from libs.common.tenant import Tenant
 from libs.common.words import counted
+from services.scheduler.limits import hours_asked, hours_left, over_budget
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.proof.change import Change
+from services.scheduler.queue import shape_of
 from services.scheduler.state import State
 
 _FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name != "user")
@@ -18,8 +20,9 @@ _FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name !=
 def raised(state: State, job: Job) -> Iterator[Change]:
     """Its GPUs in use, or its budget. What its tenant has waiting takes a higher limit too, so that is tried with it."""
     tenant = tenant_of(state.cluster, job.tenant)
-    if tenant.exhausted:
-        hours = max(tenant.gpu_hours, tenant.budget_share_ms // GPU_HOUR_SHARE_MS) + 1
+    missing = hours_asked(shape_of(job)) - hours_left(state, tenant) if over_budget(state, tenant, shape_of(job)) else 0
+    if tenant.exhausted or missing:
+        hours = max(tenant.gpu_hours, tenant.budget_share_ms // GPU_HOUR_SHARE_MS) + max(1, -(-missing // GPU_HOUR_SHARE_MS))
         what = f"raise the budget of tenant {job.tenant} to {hours} GPU hours (muster tenant set {job.tenant} --gpu-hours {hours})"
         yield Change(what, (_set(tenant, gpu_hours=hours),), job.job_id, job.spec)
     elif tenant.max_gpu_share:

@@ -3,18 +3,19 @@
 from typing import NamedTuple
 
 from libs.common import job_life
+from libs.common.budget import hours
 from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU
 from libs.common.ordering import SECOND_NS
 from libs.common.words import counted
-from services.scheduler.limits import over_limit, passes_limit
+from services.scheduler.limits import hours_asked, hours_left, over_budget, over_limit, passes_limit
 from services.scheduler.placement.choose import NOTHING, choose, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.proof import order
 from services.scheduler.proof.classes import Blocker, blocker, node_blockers
 from services.scheduler.proof.order import Before
-from services.scheduler.queue import shape_of
+from services.scheduler.queue import Shape, shape_of
 from services.scheduler.reservations import closed_to, is_early, window_words
 from services.scheduler.state import State
 
@@ -78,6 +79,8 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
     tenant = tenant_of(state.cluster, job.tenant)
     if tenant.exhausted:
         return _spent(tenant, nodes.blockers)
+    if over_budget(state, tenant, shape):
+        return _beyond(state, tenant, shape, nodes.blockers)
     if over_limit(state, shape):
         return _at_limit(state, tenant, shape.wish.total_share, nodes.blockers)
     if not possible(state.capacity, shape.wish):
@@ -131,6 +134,12 @@ def _spent(tenant: Tenant, nodes: list[Blocker]) -> Reason:
     renewed = "wait for the next month (UTC), or " if tenant.monthly else ""
     remedy = f"{renewed}an administrator raises it (muster tenant set); what runs goes on"
     return Reason(f"{limit}: nothing more of it starts", [blocker("tenant budget", 1, limit), *nodes], remedy)
+
+
+def _beyond(state: State, tenant: Tenant, shape: Shape, nodes: list[Blocker]) -> Reason:
+    left = f"tenant {tenant.tenant} has {hours(hours_left(state, tenant))} GPU hours left of its budget of {tenant.gpu_hours}"
+    text = f"{left}, and this allocation would hold {hours(hours_asked(shape))} until it is over"
+    return Reason(text, [blocker("tenant budget", 1, left), *nodes], "hold fewer devices, or for a shorter time (--expires)")
 
 
 def _at_limit(state: State, tenant: Tenant, asked: int, nodes: list[Blocker]) -> Reason:
