@@ -34,6 +34,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.tenants_share_devices_unasked: 10,
     planted.a_node_is_removed_with_what_lives_there: 50,
     planted.a_mig_instance_begins_anywhere: 5,
+    planted_devices.what_operators_say_of_devices_is_not_heard: 5,
     planted.the_host_is_not_counted: 45,
     planted_devices.a_faulted_device_is_as_good_as_any: 20,
     planted.the_last_comes_first: 50,

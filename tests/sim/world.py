@@ -34,7 +34,7 @@ from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state import State as SchedulerState
-from tests.sim import allocations, faults, operators
+from tests.sim import allocations, devices, faults, operators
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
@@ -219,6 +219,7 @@ class World:
             self.loop.call_at(blow.at_s, self.strike, blow)
         for at_s in allocations.LOOK_S:
             self.loop.call_at(at_s, allocations.extend, self)
+        devices.begin(self)
         await self._until(lambda: self.loop.now >= self.plan.storm_s, self.plan.storm_s + 1.0)
         self.clear()
         await self._until(self._all_ended, self.plan.storm_s + CALM_MAX_S)

@@ -30,6 +30,7 @@ from tests.sim.checkers.nobody_takes_reserved_devices import NobodyTakesReserved
 from tests.sim.checkers.nothing_placed_on_a_faulted_device import NothingPlacedOnAFaultedDevice
 from tests.sim.checkers.only_the_willing_make_room import OnlyTheWillingMakeRoom
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
+from tests.sim.checkers.placed_only_on_devices_in_service import PlacedOnlyOnDevicesInService
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
@@ -63,6 +64,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     NothingPlacedOnAFaultedDevice,
     OnlyTheWillingMakeRoom,
     PlacedOnlyOnALiveNode,
+    PlacedOnlyOnDevicesInService,
     QuotaNeverExceeded,
     RemovedOnlyWhenEmpty,
     ReplayEqualsLive,
