@@ -22,6 +22,7 @@ from services.scheduler.placement.choose import choose_for
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.preemption.offers import Offers
+from services.scheduler.preemption.preemptible import Need
 from services.scheduler.reservations import closed_to
 from services.scheduler.state import State
 from tests.given import SECOND_NS, given, registered, spec, tell, waiting
@@ -32,7 +33,7 @@ GPUS = 2
 TENANTS = (TenantId("red"), TenantId("blue"))
 STEPS = 40
 # Of who makes room, and of who asks for it.
-PRIORITIES = (10, 90)
+PRIORITIES = (10, Need(90))
 ASKED: tuple[JobSpec, ...] = (
     spec(gpus=2),
     spec(gpu_share=50, time_limit_s=10),
