@@ -1,6 +1,6 @@
 """How each fact about a job changes it: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` alone. A member's facts count only for the current attempt; the job's own state follows its
+Pure and total, called by `fold` alone. A member's facts count only for the current attempt; the job's own state follows its
 members, so that the order in which two nodes speak does not matter.
 """
 
@@ -85,6 +85,15 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
             lose_member(cluster, job, member)
         lose_if_gone(cluster, job, node_id)
     return Change((fact.job_id,), (*homes(cluster, job.members.values()), *kept))
+
+
+def dated(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> bool:
+    """A placement that was folded ahead of the log is in the log: only now its time is known, which may be long after its decision."""
+    job = cluster.jobs.get(fact.job_id)
+    if job is None or job.attempt != fact.attempt:
+        return False
+    job.placed_ns, job.placed_seq = stamp.at_ns, stamp.seq
+    return True
 
 
 def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:

@@ -160,8 +160,8 @@ class State:
                 self._reorder()
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
-        """An own commit came back: only the position moves."""
-        fold.pass_over(self.cluster, seq, subject, commit)
+        """An own commit came back: when its placements end is known only now."""
+        self._look_at(fold.pass_over(self.cluster, seq, subject, commit))
 
     def first(self, bucket: str) -> Job | None:
         """The job of this rule that was submitted first."""
@@ -369,7 +369,7 @@ class State:
                 self.queue.version += len(self.queue.lanes) > 1  # another lane may be the first now
         elif noted is None:
             self._note(job)
-        elif noted.end_ns != expected_end_ns(job):  # its time limit was changed
+        elif noted.end_ns != expected_end_ns(job):  # its time limit was changed, or the log says when it was placed
             self.noted[job.job_id] = noted._replace(end_ns=self._expect(job))
             self.capacity.touch(homes(self.cluster, job.members.values()))
 

@@ -3,7 +3,7 @@
 Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py` says within how many seeds it is found.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,7 +14,6 @@ from libs.common import fold, job_fold, ledger, log_memory, node_fold, node_life
 from libs.common.change import NOTHING
 from libs.common.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
 from libs.common.facts import AnyFact
-from libs.common.job_life import RUNNING
 from libs.common.log import AppendUnknown
 from libs.common.messages import Desired, Orders
 from libs.common.model import NodeId
@@ -33,7 +32,6 @@ from services.scheduler.placement import capacity, choose, circles, gang, place,
 from services.scheduler.policies import POLICIES, OrderKey
 from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.renewals import Renewals
-from services.scheduler.service import Scheduler
 from services.scheduler.state import State
 from tests.sim.log import SimStream
 from tests.sim.machine import Machine
@@ -339,21 +337,6 @@ def the_log_is_trimmed_without_a_snapshot(patch: pytest.MonkeyPatch) -> None:
         return
 
     patch.setattr(Trimmer, "_store", forgetful)
-
-
-def a_time_limit_is_counted_between_two_wall_clocks(patch: pytest.MonkeyPatch) -> None:
-    """Once real: the scheduler ends a job by its own wall clock, from a placement that another one has stamped with its own."""
-    own = Scheduler.decide
-
-    def by_wall(self: Scheduler, now_ns: int) -> Sequence[AnyFact]:
-        leads = self.state.epoch != 0 and self.state.cluster.epoch == self.state.epoch and not self.stopping
-        for job in self.state.cluster.jobs.values() if leads else ():
-            ran_s = (now_ns - job.placed_ns) / 1e9
-            if job.state == RUNNING and not job.stop_reason and 0 < job.spec.time_limit_s <= ran_s:
-                return (f.JobStopOrdered(job_id=job.job_id, attempt=job.attempt, reason="time_limit"),)
-        return own(self, now_ns)
-
-    patch.setattr(Scheduler, "decide", by_wall)
 
 
 def a_long_lease_is_said_to_be_over_and_is_not(patch: pytest.MonkeyPatch) -> None:

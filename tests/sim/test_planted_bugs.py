@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from tests.sim import faults, planted, planted_devices
+from tests.sim import faults, planted, planted_devices, planted_times
 from tests.sim.weather import Rates
 from tests.sim.world import simulate
 
@@ -26,7 +26,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_writer_owns_what_came_before_it: 5,
     planted.the_log_is_trimmed_without_the_archive: 20,
     planted.the_log_is_trimmed_without_a_snapshot: 10,
-    planted.a_time_limit_is_counted_between_two_wall_clocks: 15,
+    planted_times.a_time_limit_is_counted_between_two_wall_clocks: 15,
     planted.old_silence_counts: 150,
     planted.an_empty_directory_speaks_for_the_one_before: 30,
     planted.a_long_lease_is_forgotten: 20,
@@ -50,6 +50,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_reservation_is_kept_only_once_it_has_begun: 30,
     planted.who_passes_takes_what_was_promised: 5,
     planted.an_array_has_room_for_all: 30,
+    planted_times.a_placement_is_as_old_as_its_decision: 5,
 }
 
 

@@ -1,15 +1,18 @@
 """Who may pass the first job that does not fit: what ends in time, and what keeps off the nodes that are promised to it."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
+from libs.common import subjects
 from libs.common.facts import AnyFact
 from libs.common.model import Allocation, JobId, NodeId, Serve, TenantId
 from services.scheduler.backfill import promise_to
-from services.scheduler.decide import decide
+from services.scheduler.decide import Heard, decide
 from services.scheduler.outlook import KEPT_MAX
 from services.scheduler.placement.forecast import NEVER, UNKNOWN
 from services.scheduler.state import State
@@ -31,6 +34,12 @@ def begin(state: State, now_s: float = 1) -> list[tuple[str, str]]:
         state.apply_own(facts, int(now_s * SECOND_NS))
         found += [(str(fact.job_id), str(fact.members[0].node_id)) for fact in facts if isinstance(fact, f.JobPlaced)]
     return found
+
+
+def comes_back(state: State, facts: Sequence[AnyFact], at_s: int) -> None:
+    """The log took at that time what was decided before."""
+    commit = f.Commit(f.VERSION, f.VERSION, subjects.SCHEDULER, 1, state.epoch, at_s * SECOND_NS, state.seq, tuple(facts))
+    state.skip_own(state.seq + 1, subjects.SCHEDULER, commit)
 
 
 def running(job: str, node: str, *gpus: int, **fields: Any) -> list[AnyFact]:
@@ -106,6 +115,30 @@ def test_an_estimate_says_when_a_running_job_ends_until_it_has_passed() -> None:
     assert when_and_where(state, "big") == (50, ["a"])
     state.pass_time(50 * SECOND_NS)
     assert when_and_where(state, "big") == (200, ["b"])
+
+
+@pytest.mark.parametrize("fields", [{"estimate_s": 50}, LASTS_100 | {"time_limit_s": 30}], ids=["estimate", "limit"])
+def test_a_job_that_the_log_took_late_ends_as_much_later(fields: dict[str, Any]) -> None:
+    state = given(registered("a"), registered("b"), waiting("i", gpus=4, **fields), running("k", "b", 0, **lasting(200)))
+    first = decide(state, SECOND_NS)
+    state.apply_own(first, SECOND_NS)
+    state._look_at(tell(state.cluster, BIG[0]))
+    assert when_and_where(state, "big") == (51, ["a"])
+    comes_back(state, first, 9)
+    assert when_and_where(state, "big") == (59, ["a"])
+    state.pass_time(55 * SECOND_NS)
+    assert when_and_where(state, "big") == when_and_where(State(state.cluster), "big") == (59, ["a"])
+
+
+def test_what_is_over_before_the_log_took_it_changes_no_later_attempt() -> None:
+    state = given(registered("a"), waiting("i", gpus=4, estimate_s=50, retries=1))
+    lost, first = Heard(silent=((NodeId("a"), 1),)), decide(state, SECOND_NS)
+    state.apply_own(first, SECOND_NS)
+    while facts := decide(state, 2 * SECOND_NS, lost):
+        state.apply_own(facts, 2 * SECOND_NS)
+    before = msgspec.to_builtins(state.cluster.jobs)
+    comes_back(state, first, 9)
+    assert msgspec.to_builtins(state.cluster.jobs) == before and state.cluster.jobs[JobId("i")].attempt == 2
 
 
 def test_an_estimate_that_passes_on_a_lost_node_changes_nothing() -> None:

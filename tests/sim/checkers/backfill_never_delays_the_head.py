@@ -3,7 +3,7 @@ passes it.
 
 Who is first is the line's own word (`services/scheduler/line.py`); from when on it fits is asked here of the cluster without the attempts
 that will have ended, one after the other. Who was first when devices were reserved for it may be placed there later. Looked at only where
-the scheduler knew all that stands in the log before its commit, and no nodes are kept for anybody.
+the scheduler had read all that stands in the log before its commit, its own too, and no nodes are kept for anybody.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common import job_life, subjects
+from libs.common import job_life
 from libs.common.change import Change, Stamp
 from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, Unknown
@@ -40,20 +40,19 @@ Held = TypeVar("Held")
 
 
 class BackfillNeverDelaysTheHead(Checker):
-    """`others` is the last sequence of another writer; `first` who is passed by the placement that is folded now, and from when on it fits
-    without that; `passed` counts such placements.
+    """`first` is who is passed by the placement that is folded now, and from when on it fits without that; `passed` counts such
+    placements.
     """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.others = 0
         self.first: tuple[Job, int] | None = None
         self.passed = 0
 
     def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
         self.first = None
         placed = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
-        known = self.others <= commit.seen and not cluster.reservations
+        known = commit.seen == cluster.seq - 1 and not cluster.reservations
         if placed is not None and known and not placed.preemption.reserved:
             first = self._passed_by(cluster, placed)
             if first is not None:
@@ -61,8 +60,6 @@ class BackfillNeverDelaysTheHead(Checker):
                 self.first = (first, _fits_from(cluster, first, stamp.at_ns, None))
 
     def after(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit, change: Change) -> None:
-        if stamp.writer != subjects.SCHEDULER_KIND:
-            self.others = stamp.seq
         if self.first is not None and isinstance(fact, f.JobPlaced):
             first, before_ns = self.first
             after_ns = _fits_from(cluster, first, stamp.at_ns, cluster.jobs[fact.job_id])

@@ -2,8 +2,8 @@
 trimmed too; and whoever starts now, from a snapshot and what the log still holds, comes to the same.
 
 The acknowledged fold is held byte for byte. What works ahead of the log cannot know its own facts' sequences, stamps them when it
-decides rather than when it commits, and may ignore what came before them in the log: those fields are left out. Its indexes must be
-those of a fresh state over the same fold.
+decides rather than when it commits, and may ignore what came before them in the log: those fields are left out, but for when jobs were
+placed, which it learns from the log. Its indexes must be those of a fresh state over the same fold.
 """
 
 from typing import Any
@@ -62,8 +62,7 @@ def comparable(cluster: Cluster) -> dict[str, Any]:
     for model in told["models"].values():
         model["last_crash_ns"] = 0
     for job in told["jobs"].values():
-        job["placed_seq"] = 0
-        job |= {name: 0 for name in job if name.endswith("_ns")}
+        job |= {name: 0 for name in job if name.endswith("_ns") and name != "placed_ns"}
         if job["state"] in ENDED:
             job["cancel"] = None
     return told
