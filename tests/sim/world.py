@@ -26,7 +26,7 @@ from libs.common.settings import Settings
 from libs.common.snapshot_store import MemorySnapshots
 from services.audit.trim import Policy
 from services.audit.trimmer import Trimmer
-from services.node_agent.health import devices
+from services.node_agent.health.devices import Policy as DevicePolicy
 from services.node_agent.observations import DeviceErred
 from services.node_agent.peers import among
 from services.node_agent.service import Agent
@@ -64,7 +64,7 @@ HEARD_OF_STOP_S: Final = 1.2
 OUTLIVED_S: Final = 16.0
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000
-HEALTH: Final = devices.Policy(catalogue=catalogue())
+HEALTH: Final = DevicePolicy(catalogue=catalogue())
 SETTINGS: Final = Settings(
     heartbeat_ms=1_000, lease_ms=5_000, margin_ms=1_500, term_ms=2_000, stop_lease_ms=20_000, cluster_id="simulated", grow_after_s=2
 )
