@@ -29,6 +29,7 @@ VERBS: Final[dict[str, Verb]] = {
     "submit": Verb(JOBS, "Submit jobs from files, or one command, and print their ids."),
     "ps": Verb(JOBS, "List jobs."),
     "describe": Verb(JOBS, "Show everything about one job."),
+    "jobs": Verb(JOBS, "List, describe, cancel and kill jobs: ps, describe, cancel and kill by other names."),
     "logs": Verb(JOBS, "Print what a job wrote."),
     "cp": Verb(JOBS, "Copy a file or a folder of a job to here."),
     "exec": Verb(JOBS, "Run a command, or a shell, beside a running job."),
@@ -88,7 +89,7 @@ VERBS: Final[dict[str, Verb]] = {
 
 # What people type who come from elsewhere.
 KNOWN_ELSEWHERE: Final = {
-    "queues": "queue list", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "jobs": "ps", "apply": "submit", "sbatch": "submit",
+    "queues": "queue list", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "apply": "submit", "sbatch": "submit",
     "srun": "run", "shell": "exec -it", "ssh": "exec -it", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
     "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "gpu": "gpus", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",

@@ -80,3 +80,11 @@ def test_status_shows_each_gpu_where_all_are_asked_for_and_watch_prints_once_wit
     assert "1 of 2 held" in short and full.startswith(short.split("jaaaaaaaaaa")[0]) and "in_use" in full.splitlines()[-2]
     assert world.run("watch", "--interval", "5s")[1].splitlines()[1] == short.splitlines()[1]
     assert world.run("watch", "--interval", "0s")[0] == 2
+
+
+def test_jobs_are_listed_and_ended_by_the_names_of_gpu_platform_too(world: World) -> None:
+    world.routes["GET /v1/jobs"] = {"jobs": [job()], "next": None}
+    world.routes["POST /v1/jobs/train/kill"] = job()
+    assert world.run("jobs", "list")[1] == world.run("ps")[1]
+    assert world.run("jobs", "kill", "train")[0] == 0
+    assert world.run("jobs", "describe")[0] == 2
