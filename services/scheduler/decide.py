@@ -277,7 +277,8 @@ def claim(state: State) -> Sequence[AnyFact]:
     versions = state.versions
     if state.none_free == versions or not state.reserved:
         return NONE
-    for job in in_order(state, [state.cluster.jobs[job_id] for job_id in state.reserved]):
+    jobs = [state.cluster.jobs[job_id] for job_id in state.reserved]
+    for job in in_order(state, [job for job in jobs if job.state == job_life.QUEUED]):
         if is_broken(state, job):
             return (DevicesReserved(job_id=job.job_id, attempt=job.attempt),)
         (shape, own), kept = state.reserved[job.job_id], [(member.node_id, member.gpus) for member in job.preemption.reserved]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from libs.common import job_life
-from libs.common.cluster import Job
+from libs.common.cluster import Job, silent_nodes
 from libs.common.facts import AnyFact
 from services.scheduler.backfill import LOOKED_PAST_MAX, Line
 from services.scheduler.choices import reservation
@@ -48,15 +48,16 @@ def grow(state: State) -> Sequence[AnyFact]:
     if state.none_grows == versions or not state.preemptible.ripe:
         return NONE
     for job in in_order(state, [state.cluster.jobs[job_id] for job_id in state.preemptible.ripe]):
-        room = _more_room(state, job) if _runs_whole(job) and len(job.members) < job.spec.most_nodes else None
+        room = _more_room(state, job) if _runs_whole(state, job) and len(job.members) < job.spec.most_nodes else None
         if room is not None:
             return (reservation(job, job.attempt + 1, state, room.choice), preempted(state, job, by=job))
     state.none_grows = versions
     return NONE
 
 
-def _runs_whole(job: Job) -> bool:
-    stays = not job.stop_reason and job.cancel is None
+def _runs_whole(state: State, job: Job) -> bool:
+    """And on nodes that are heard: one that is not cannot be told to end it."""
+    stays = not job.stop_reason and job.cancel is None and not silent_nodes(state.cluster, job)
     return stays and all(member.state == job_life.STARTED for member in job.members.values())
 
 

@@ -26,7 +26,7 @@ from libs.common.facts import (
     Unknown,
 )
 from libs.common.job_fold import homes
-from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId
+from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId, attempt_key
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WAIT, WITHDRAW, bucket_for, due_ns, waits_to_start
@@ -55,7 +55,7 @@ class Noted(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The shape of a job that waits for reserved devices, with as many nodes, and how much of them, in hundredths of a GPU."""
+    """The shape of a job that has devices reserved, with as many nodes; in hundredths of a GPU what of them it does not hold yet."""
 
     shape: Shape
     share: int
@@ -102,7 +102,7 @@ class State:
         self.no_room: tuple[object, ...] = ()
         self.none_grows: tuple[object, ...] = ()
         self.preemptible = Preemptible(self.slice_of, grow_after_s)
-        # Jobs that wait for reserved devices, and what that is by tenant; the versions at which none of them could be placed.
+        # Jobs that have devices reserved, and what that is by tenant; the versions at which none of them could be placed.
         self.reserved: dict[JobId, Kept] = {}
         self.reserved_share: Counter[TenantId] = Counter()
         self.none_free: tuple[object, ...] = ()
@@ -348,8 +348,9 @@ class State:
         old = self.reserved.get(job_id)
         if old is not None:
             self.reserved_share[old.shape.tenant] -= old.share
-        if job is not None and job.preemption.reserved and job.state == job_life.QUEUED:
-            share = sum([hold.share for member in job.preemption.reserved for hold in member.gpus])
+        if job is not None and job.preemption.reserved:
+            kept, own = [hold for member in job.preemption.reserved for hold in member.gpus], attempt_key(job_id, job.attempt)
+            share = sum([hold.share for hold in kept if own not in self.cluster.gpus[hold.uuid].holds])
             shape = old.shape if old is not None else shape_of(job)
             self.reserved[job_id] = Kept(shape.on(len(job.preemption.reserved)), share)
             self.reserved_share[job.tenant] += share

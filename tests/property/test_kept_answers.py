@@ -134,7 +134,7 @@ def machine(node: NodeId, incarnation: int = 1) -> f.NodeRegistered:
 
 def kept_answers(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
     wish, circle = wish_of(asked), circle_of(state.cluster, tenant)
-    offers = state.offers(wish, circle, PRIORITIES[1])
+    offers = state.offers(wish, circle, Need(PRIORITIES[1]))
     return [*_of(offers, state), state.forecast(wish, circle).whens, *_found(state, asked, tenant)]
 
 
@@ -143,7 +143,7 @@ def found_anew(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
     read = State(state.cluster)
     read.wall_ns = state.wall_ns
     wish, circle = wish_of(asked), circle_of(state.cluster, tenant)
-    offers = Offers(wish, circle, lambda job: state.preemptible.may_yield(job, PRIORITIES[1], state.now_ns))
+    offers = Offers(wish, circle, lambda job: state.preemptible.may_yield(job, Need(PRIORITIES[1]), state.now_ns))
     offers.bring_up(read.capacity, read.cluster)
     return [*_of(offers, read), read.forecast(wish, circle).whens, *_found(read, asked, tenant)]
 

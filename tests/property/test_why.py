@@ -49,6 +49,7 @@ def wishes() -> st.SearchStrategy[Asked]:
             "node_labels": st.just({"disk": "nvme"}),
             "cpus_milli": st.sampled_from((1_000, 3_000)),
             "preemptible": st.just(True),
+            "nodes_max": st.just(4),
             "array": st.just(Array(((0, 2, 1),), 2)),
             "hold": st.sampled_from((False, False, False, True)),
         },

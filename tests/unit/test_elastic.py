@@ -5,9 +5,11 @@ from typing import Any
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, Member, NodeId, TenantId
+from services.scheduler.explain import explain
 from services.scheduler.placement.gang import widest
 from services.scheduler.state import State
-from tests.given import finished, given, member, placed, registered, released, started, waiting
+from services.scheduler.what_if import WhatIfAsk, what_if
+from tests.given import finished, given, member, placed, registered, released, spec, started, waiting
 from tests.unit.test_preemption import told
 from tests.unit.test_scheduler_decide import decisions
 
@@ -105,6 +107,13 @@ def test_what_is_reserved_for_a_gang_is_not_given_up_for_fewer_nodes_sooner() ->
 
 def running_elsewhere() -> list[AnyFact]:
     return [*waiting("old", nodes=2, gpus=4), placed("old", *on("a", "b")), started("old", "a"), started("old", "b")]
+
+
+def test_a_proof_asks_for_what_it_needs_and_whatif_shows_what_it_would_be_given() -> None:
+    state = given(THREE, [*waiting("rock", nodes=2, gpus=1), placed("rock", *on("a", "b", gpus=1))], elastic())
+    assert "it needs 2 nodes with 4 GPUs" in explain(state, JobId("j"))["answer"]
+    asked = WhatIfAsk(spec(nodes=2, nodes_max=4, gpus=4), TenantId("default"))
+    assert [rank["node_id"] for rank in what_if(given(THREE), asked)["placement"]] == ["a", "b", "c"]
 
 
 def test_the_widest_choice_is_found_by_a_few_questions() -> None:

@@ -91,6 +91,23 @@ def test_a_limit_counts_what_it_will_have() -> None:
     assert (grown(ripe(limited(11), **by_memory)), grown(ripe(limited(12), **by_memory))) == ([], ["a", "b", "c"])
 
 
+def test_what_it_is_to_have_counts_for_the_limit_while_it_ends() -> None:
+    """Else another job of its tenant would make that in vain."""
+    four = f.TenantSet(tenant=TenantId("default"), max_gpu_share=1_200)
+    state = ripe(four, registered("d"), most=3)
+    assert grown(state) == ["a", "b", "c"]
+    told(state, *waiting("late", gpus=1))
+    assert decisions(state) == []
+    told(state, *(fact for name in "ab" for fact in (finished("j", name, None, signal=15, reason="stopped"), released("j", name))))
+    said = decisions(state)
+    assert (nodes_of(said), nodes_of(said, "late")) == (["a", "b", "c"], [])
+
+
+def test_one_that_goes_on_unheard_is_not_begun_anew() -> None:
+    lost = f.NodeLost(node_id=NodeId("b"), incarnation=1)
+    assert grown(ripe(lost, registered("d"), most=3, on_control_loss="continue")) == []
+
+
 def test_who_waits_at_a_limit_is_in_the_way_of_its_own_tenant_only() -> None:
     tight = f.TenantSet(tenant=TenantId("red"), max_gpu_share=100)
     assert grown(ripe(tight, waiting("reds", gpus=4, tenant="red"))) == ["a", "b", "c"]
