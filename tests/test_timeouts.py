@@ -53,9 +53,9 @@ STAY: Final[dict[str, str]] = {
         node_agent.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S peers.BURST_PAUSE_S
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
         relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
-        checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS trimmer.AGAIN_S
-        vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS uploads_nats.ABANDONED_S
-        uploads_nats.SWEEP_S""",
+        checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS returning.LOOK_S
+        trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
+        uploads_nats.ABANDONED_S uploads_nats.SWEEP_S""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",

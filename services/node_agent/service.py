@@ -22,7 +22,7 @@ from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.kv import OutputStore
 from libs.common.log import Log
 from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
-from libs.common.model import Gpu, NodeId, attempt_key
+from libs.common.model import Gpu, GpuId, NodeId, attempt_key
 from libs.common.writer import Writer, was_stored
 from services.node_agent import actions as a
 from services.node_agent import checkpoints
@@ -36,6 +36,7 @@ from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
 from services.node_agent.health.resetting import reset
+from services.node_agent.health.returning import watch
 from services.node_agent.holders import undivided
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.launching import launch_of
@@ -109,6 +110,7 @@ class Agent:
         self.wake = asyncio.Event()
         self.alarm: asyncio.TimerHandle | None = None
         self.children: dict[asyncio.Task[None], None] = {}
+        self.unclean: dict[GpuId, a.CheckRelease] = {}
         self.asking = False
         self.registered = asyncio.Event()
 
@@ -147,7 +149,8 @@ class Agent:
             self.tasks = tasks
             await before(stop, self._open(adopted))
             looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
-            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, self.sampling.run()]
+            returning = watch(lambda: self.state, self._checked, self.unclean, self.tell)
+            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, returning, self.sampling.run()]
             running = [tasks.create_task(one) for one in lives]
             await stop.wait()
             await self._drain()
@@ -301,7 +304,12 @@ class Agent:
     async def _check_release(self, action: a.CheckRelease) -> None:
         if action.failed and action.gpus:
             await self.sampling.look()
-        self.tell(await check(action, self.driver, self.jobs, undivided(self.state, action.gpus), self.check_s))
+        checked = await self._checked(action)
+        self.unclean.update(dict.fromkeys(checked.unclean, action))
+        self.tell(checked)
+
+    async def _checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
+        return await check(action, self.driver, self.jobs, undivided(self.state, action.gpus), self.check_s)
 
     async def _reset(self, action: a.ResetDevice) -> None:
         self.tell(await reset(self.driver, self.memory.keep, action))

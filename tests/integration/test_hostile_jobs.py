@@ -112,6 +112,7 @@ async def test_one_that_leaves_its_device_with_somebody_else(world: World) -> No
     assert fault.detail.startswith(f"open in process {pid} python")
     assert released.checks["holders"].startswith(f"{pid} python")
     await gone(pid)
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [MINE])
     await is_usable(world)
 
 

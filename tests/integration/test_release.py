@@ -1,5 +1,6 @@
 """A job is over when its devices are proved free: whoever has one open is named, and the device waits. /dev/full stands for a GPU."""
 
+import asyncio
 import os
 import subprocess
 import time
@@ -13,6 +14,7 @@ from supervision_world import kill
 from libs.common import facts as f
 from libs.common.model import GpuId
 from services.node_agent.device_holders import holders
+from services.node_agent.health import returning
 from services.node_agent.supervision import processes
 
 DEVICE = GpuId("GPU-n-0")
@@ -61,6 +63,31 @@ async def test_who_has_a_device_open_after_the_job_is_named_and_the_device_is_qu
         "holders": f"{strangers[0]} sleep",
         "scrub": "not done: the driver offers none",
     }
+
+
+async def test_a_quarantined_device_returns_by_itself_when_it_is_let_go_and_not_before(world: World, strangers: list[int]) -> None:
+    await world.start("j", "until [ -e go ]; do sleep 0.02; done")
+    await world.said(f.JobStarted, "j")
+    strangers.append(stranger())
+    (world.state_dir / "go").touch()
+    await world.said(f.JobReleased, "j")
+    await asyncio.sleep(2 * returning.LOOK_S)
+    assert world.facts(f.GpuRecovered) == []
+    kill(strangers[0])
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
+
+
+async def test_it_returns_under_the_next_agent_too_once_its_driver_says_that_it_is_free(world: World) -> None:
+    world.driver.nodes, world.driver.held = {}, {DEVICE: "12 MiB of its memory are used"}
+    await world.start("j", "true")
+    await world.said(f.JobReleased, "j")
+    world.closed("j")
+    await world.drop()
+    await world.begin()
+    await asyncio.sleep(2 * returning.LOOK_S)
+    assert world.facts(f.GpuRecovered) == []
+    world.driver.held = {}
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
 
 
 async def test_a_device_that_is_let_go_in_time_is_released_clean(world: World, strangers: list[int]) -> None:

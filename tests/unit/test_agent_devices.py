@@ -265,6 +265,9 @@ def test_a_device_that_is_not_clean_is_quarantined_and_keeps_it_until_that_is_ov
     again = Node()
     d.begin(again.state.devices, "boot", gpus(8), data)
     assert recorded(again.did()) == [said[0]]
+    assert d.quarantined(again.state.devices) == [GPU]
+    assert recorded(again.see(o.DeviceAils(GPU, "quarantined", None))) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
+    assert d.quarantined(again.state.devices) == []
 
 
 def test_the_order_of_two_jobs_on_two_devices_is_kept_apart() -> None:

@@ -96,6 +96,11 @@ def out(devices: Devices, uuids: Collection[GpuId]) -> str:
     return next((reason for reason, trouble in worst if trouble.health != gpu_life.DEGRADED), "")
 
 
+def quarantined(devices: Devices) -> list[GpuId]:
+    """Those on which something was left."""
+    return [uuid for uuid, troubles in devices.troubles.items() if gpu_life.QUARANTINED in troubles]
+
+
 def judged(devices: Devices, seen: Seen) -> Judgement:
     return e.judge(seen, devices.policy.catalogue, devices.policy.site)
 
