@@ -42,6 +42,7 @@ REINSTALLED: Final = "reinstalled"
 LATE: Final = "joins_late"
 REMOVED: Final = "removed"
 GPU_ERROR: Final = "gpu_error"
+DEVICE_KEPT: Final = "device_kept"
 # Of the application, of hardware that goes on, drains, and is reset at once.
 XIDS: Final = (31, 94, 48, 46, 95)
 KINDS: Final = (
@@ -119,8 +120,9 @@ def plan(seed: int) -> Plan:
     dead = _declared(random.Random(f"dead {seed}"), len(nodes))
     members = _come_and_go(random.Random(f"members {seed}"), len(nodes))
     errors = _devices_err(random.Random(f"devices {seed}"), len(nodes))
+    kept = _devices_kept(random.Random(f"kept {seed}"), len(nodes))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
-    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors)))
+    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors, *kept)))
     return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
 
 
@@ -177,6 +179,14 @@ def _come_and_go(dice: random.Random, nodes: int) -> list[Blow]:
     found = [Blow(0.0, LATE, f"agent-n{late}", dice.uniform(2.0, STORM_S - 4.0))] if dice.random() < 0.5 else []
     at_s, wait_s = dice.uniform(3.0, STORM_S - 2.0), dice.choice((0.0, 0.0, 1.0))
     return [*found, Blow(at_s, REMOVED, f"n{gone}", wait_s)] if nodes > NODES_MIN and dice.random() < 0.67 else found
+
+
+def _devices_kept(dice: random.Random, nodes: int) -> list[Blow]:
+    """In half of the runs somebody has devices open for a while, whose jobs may have ended: for less or more than a release may take."""
+    return [
+        Blow(dice.uniform(1.0, STORM_S), DEVICE_KEPT, f"n{dice.randrange(nodes)}", dice.uniform(1.0, 15.0))
+        for _ in range(dice.choice((0, 0, 2, 4)))
+    ]
 
 
 def _devices_err(dice: random.Random, nodes: int) -> list[Blow]:

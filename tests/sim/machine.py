@@ -33,6 +33,8 @@ GPU_MEMORY: Final = 80 << 30
 CARD: Final = "H100 80GB"
 # What a machine has of CPUs for each device, and which socket each pair of devices is at.
 CPUS_MILLI: Final = 1_500
+# How long a device may take to be clean.
+RELEASE_MS: Final = 3_000
 SOCKETS: Final = (0, 1)
 
 
@@ -188,6 +190,8 @@ class Machine:
         self.clock = SimClock(loop)
         self.context = contextvars.Context()
         self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = lambda job_id, attempt, node_id: ()
+        # Until when somebody has a device open.
+        self.kept_until: dict[GpuId, float] = {}
         self.agent: Listener | None = None
         self.supervised: dict[AttemptRef, Supervised] = {}
         # Of a state directory that is gone: no agent will ever find them.
@@ -279,6 +283,7 @@ class Machine:
 def identity_of(machine: Machine) -> protocol.Machine:
     """What its agent says of it; neighbours by name are in one rack."""
     return protocol.Machine(
+        release_ms=RELEASE_MS,
         node_id=machine.node_id,
         address=machine.node_id,
         boot_id=machine.boot_id,

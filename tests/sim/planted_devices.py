@@ -1,9 +1,12 @@
 """Planted bugs about devices and what is said of them; see `planted.py`."""
 
+import asyncio
+
 import pytest
 
 from libs.common import gpu_life
 from libs.common.cluster import GpuView
+from services.node_agent import service
 
 
 def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
@@ -14,3 +17,12 @@ def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
 def what_operators_say_of_devices_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     """A device takes work as soon as it is well."""
     patch.setattr(GpuView, "takes_work", property(lambda view: view.present and view.health in gpu_life.USABLE))
+
+
+def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks again at a device on which something was left."""
+
+    async def watch(*arguments: object) -> None:
+        await asyncio.Event().wait()
+
+    patch.setattr(service, "watch", watch)

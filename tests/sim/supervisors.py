@@ -187,7 +187,7 @@ class SimMemory:
 
 
 class SimDriver:
-    """See `services.node_agent.drivers.Driver`: devices that are always clean."""
+    """See `services.node_agent.drivers.Driver`: devices that are clean but while somebody has them open."""
 
     simulated = True
     nodes: DeviceNodes = {}  # noqa: RUF012
@@ -200,7 +200,8 @@ class SimDriver:
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         await asyncio.sleep(DISK_S)
-        return {}
+        now = asyncio.get_running_loop().time()
+        return {uuid: "somebody has it open" for uuid in uuids if now < self.machine.kept_until.get(uuid, 0.0)}
 
     def version_of(self, uuid: GpuId) -> str:
         return ""

@@ -304,6 +304,9 @@ class World:
                 self._second_scheduler(blow)
             case faults.GPU_ERROR:
                 self._device_errs(blow)
+            case faults.DEVICE_KEPT:
+                machine = self.machines[blow.target]
+                machine.kept_until[machine.gpus[int(blow.length_s * 1_000) % len(machine.gpus)].uuid] = self.loop.now + blow.length_s
             case faults.REMOVED:
                 pass  # the operator's alone
             case _:

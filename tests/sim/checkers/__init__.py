@@ -31,6 +31,7 @@ from tests.sim.checkers.nothing_placed_on_a_faulted_device import NothingPlacedO
 from tests.sim.checkers.only_the_willing_make_room import OnlyTheWillingMakeRoom
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
 from tests.sim.checkers.placed_only_on_devices_in_service import PlacedOnlyOnDevicesInService
+from tests.sim.checkers.quarantine_ends import QuarantineEnds
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
 from tests.sim.checkers.replay_equals_live import ReplayEqualsLive
@@ -65,6 +66,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     OnlyTheWillingMakeRoom,
     PlacedOnlyOnALiveNode,
     PlacedOnlyOnDevicesInService,
+    QuarantineEnds,
     QuotaNeverExceeded,
     RemovedOnlyWhenEmpty,
     ReplayEqualsLive,
