@@ -3,7 +3,6 @@
 /dev/zero and /dev/full stand for the node's two GPUs; every job here is given the first.
 """
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -159,9 +158,7 @@ async def test_one_that_changes_its_own_control_group_as_a_user_cannot(tmp_path:
         folder.chmod(folder.stat().st_mode | 0o011)
     async with world_at(tmp_path, home.dirs, {"*": "nobody"}) as world:
         tries = "; ".join(f"echo $$ > {path}" for path in sorted({os.path.dirname(path) + "/cgroup.procs" for path in home.dirs.values()}))
-        order = world.order("j", f"cat /proc/self/cgroup; {tries}; cat /proc/self/cgroup")
-        with contextlib.suppress(AttributeError):
-            await world.scheduler.send(order)
+        await world.start("j", f"cat /proc/self/cgroup; {tries}; cat /proc/self/cgroup")
         finished = await world.said(f.JobFinished, "j")
         lines = (await world.output("j")).data.splitlines()
         assert finished.exit_code == 0 and lines[: len(lines) // 2] == lines[len(lines) // 2 :]
