@@ -16,6 +16,7 @@ from libs.common import facts as f
 from libs.common.cluster import Job
 from libs.common.facts import AnyFact
 from libs.common.model import GpuId, JobId, JobSpec, NodeId, TenantId
+from libs.common.ordering import DEFAULT_QUEUE
 from services.scheduler.decide import NOBODY, Heard, decide
 from services.scheduler.placement import changes
 from services.scheduler.placement.choose import choose_for
@@ -32,8 +33,8 @@ NODES = tuple(NodeId(name) for name in ("a", "b", "c"))
 GPUS = 2
 TENANTS = (TenantId("red"), TenantId("blue"))
 STEPS = 40
-# Of who makes room, and of who asks for it.
-PRIORITIES = (10, Need(90))
+# Who asks for room: one of a higher priority, and one that takes turns with the others.
+NEEDS = (Need(90), Need(10, DEFAULT_QUEUE))
 ASKED: tuple[JobSpec, ...] = (
     spec(gpus=2),
     spec(gpu_share=50, time_limit_s=10),
@@ -75,7 +76,7 @@ class Walk:
         self.jobs += 1
         asked = self.chance.choice(SUBMITTED) | {"tenant": self.chance.choice(TENANTS), "time_limit_s": self.chance.choice((0, 30))}
         if self.chance.random() < 0.8:
-            asked |= {"preemptible": True, "priority": PRIORITIES[0], "min_run_s": self.chance.choice((0, 20))}
+            asked |= {"preemptible": True, "priority": 10, "min_run_s": self.chance.choice((0, 20))}
         return waiting(f"j{self.jobs}", **asked)
 
     def one(self) -> list[tuple[JobId, int, NodeId]]:
@@ -116,12 +117,13 @@ class Walk:
         ]
 
     def say(self) -> list[AnyFact]:
-        """An administrator's word on who shares devices, or on whose a node is for a while."""
+        """An administrator's word on who shares devices, on whose a node is for a while, or on turns."""
         tenant, node = self.chance.choice(TENANTS), self.chance.choice(NODES)
         start_ns = (self.now_s + self.chance.randrange(20)) * SECOND_NS
         kept = f.ReservationSet(reservation=node, nodes=(node,), start_ns=start_ns, end_ns=start_ns + 20 * SECOND_NS, tenants=(tenant,))
         shared = f.TenantSet(tenant=tenant, shares_devices=self.chance.random() < 0.5)
-        return [self.chance.choice((kept, shared, f.ReservationCleared(reservation=node)))]
+        turns = f.QueueSet(queue=DEFAULT_QUEUE, policy="priority", time_slice_s=self.chance.choice((0, 20)))
+        return [self.chance.choice((kept, shared, turns, f.ReservationCleared(reservation=node)))]
 
     def wait(self) -> list[AnyFact]:
         self.now_s += self.chance.randrange(30)
@@ -134,8 +136,8 @@ def machine(node: NodeId, incarnation: int = 1) -> f.NodeRegistered:
 
 def kept_answers(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
     wish, circle = wish_of(asked), circle_of(state.cluster, tenant)
-    offers = state.offers(wish, circle, Need(PRIORITIES[1]))
-    return [*_of(offers, state), state.forecast(wish, circle).whens, *_found(state, asked, tenant)]
+    offers = [state.offers(wish, circle, need) for need in NEEDS]
+    return [_of(offers, state), state.forecast(wish, circle).whens, *_found(state, asked, tenant)]
 
 
 def found_anew(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
@@ -143,13 +145,14 @@ def found_anew(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
     read = State(state.cluster)
     read.wall_ns = state.wall_ns
     wish, circle = wish_of(asked), circle_of(state.cluster, tenant)
-    offers = Offers(wish, circle, lambda job: state.preemptible.may_yield(job, Need(PRIORITIES[1]), state.now_ns))
-    offers.bring_up(read.capacity, read.cluster)
-    return [*_of(offers, read), read.forecast(wish, circle).whens, *_found(read, asked, tenant)]
+    offers = [Offers(wish, circle, lambda job, need=need: state.preemptible.may_yield(job, need, state.now_ns)) for need in NEEDS]
+    for each in offers:
+        each.bring_up(read.capacity, read.cluster)
+    return [_of(offers, read), read.forecast(wish, circle).whens, *_found(read, asked, tenant)]
 
 
-def _of(offers: Offers, state: State) -> list[object]:
-    return [offers.of, offers.members, list(offers.cheapest(state.wall_ns))]
+def _of(offers: list[Offers], state: State) -> list[object]:
+    return [(each.of, each.members, list(each.cheapest(state.wall_ns))) for each in offers]
 
 
 def _found(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
@@ -168,5 +171,7 @@ def test_who_lived_through_it_answers_as_who_has_just_read_the_cluster(seed: int
         walk = Walk(chance)
         for _ in range(STEPS):
             walk.step()
+            walk.state.ring(walk.now_s * SECOND_NS)
+            walk.state.pass_time(walk.now_s * SECOND_NS)
             asked, tenant = chance.choice(ASKED), chance.choice(TENANTS)
             assert kept_answers(walk.state, asked, tenant) == found_anew(walk.state, asked, tenant)
