@@ -2,12 +2,15 @@
 
 A decision is the rule `place` and all that follows of it in this process: the order of the queue, which node and which devices, the fold
 of the fact and every index over it, and the fact as bytes. Where nothing is to be decided the last rule has its turn, as in the shell: what
-that takes is printed apart. The collector is set when the cluster stands, as after a replay.
+that takes is printed apart. The collector is set when the cluster stands, as after a replay. What a decision is in bytecodes of Python is
+counted too, in further decisions: that number is the same on every machine, and however busy it is.
 """
 
+import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from types import FrameType
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +27,7 @@ from services.scheduler.state import State
 
 EPOCH: Final = 1
 US: Final = 1_000
+COUNTED: Final = 1_000
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -54,6 +58,37 @@ class Took(NamedTuple):
     cpu: int
 
 
+class Bytecodes:
+    """Those of one decision after the other, and how many of them are of the fold of its fact, which every reader of the log runs."""
+
+    def __init__(self) -> None:
+        self.all: list[int] = []
+        self.fold: list[int] = []
+
+    def begin(self) -> None:
+        self.all.append(0)
+        self.fold.append(0)
+        sys.settrace(self._enter)
+
+    def drop(self) -> None:
+        """Nothing was decided."""
+        self.all.pop()
+        self.fold.pop()
+
+    def _enter(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._in_fold if "/libs/common/" in frame.f_code.co_filename else self._elsewhere
+
+    def _elsewhere(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+        self.all[-1] += event == "opcode"
+        return self._elsewhere
+
+    def _in_fold(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+        self.all[-1] += event == "opcode"
+        self.fold[-1] += event == "opcode"
+        return self._in_fold
+
+
 class Told:
     """A scheduler's state that hears facts from elsewhere, as the log would bring them."""
 
@@ -61,6 +96,7 @@ class Told:
         cluster = Cluster()
         self.seq = EPOCH
         self.rested: list[int] = []
+        self.bytecodes: Bytecodes | None = None
         fold.apply(cluster, f.TermBegan(instance="bench"), Stamp(EPOCH, 0, EPOCH, subjects.SCHEDULER_KIND, ""))
         for node in nodes:
             fold.apply(cluster, node, self._stamp(node))
@@ -95,12 +131,17 @@ class Told:
 
     def decide(self) -> tuple[JobPlaced | None, Took]:
         """What is placed next, and what it took."""
+        if self.bytecodes is not None:
+            self.bytecodes.begin()
         began, used = time.perf_counter_ns(), time.thread_time_ns()
         facts = place(self.state)
         if facts:
             self.state.apply_own(facts, self.seq)
             _encode(facts[0])
         took = Took(time.perf_counter_ns() - began, time.thread_time_ns() - used)
+        sys.settrace(None)
+        if self.bytecodes is not None and not facts:
+            self.bytecodes.drop()
         if not facts:
             self.rest()
         return (facts[0] if facts and isinstance(facts[0], JobPlaced) else None), took
@@ -111,6 +152,17 @@ def timed(rounds: int, told: Told, step: Callable[[], Took]) -> list[Took]:
     freeze_collector()
     told.rested.clear()
     return [step() for _ in range(rounds)]
+
+
+def count(name: str, told: Told, step: Callable[[], Took], **setting: object) -> None:
+    """Print what decisions are in bytecodes, and what of that is the fold."""
+    told.bytecodes = Bytecodes()
+    for _ in range(COUNTED):
+        step()
+    for what, found in (("", told.bytecodes.all), ("fold_", told.bytecodes.fold)):
+        for label, part in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+            say(f"{name}{what}bytecodes_{label}", quantile([float(each) for each in found], part), "bytecodes", len(found), **setting)
+    told.bytecodes = None
 
 
 def tell(name: str, times: list[Took], told: Told, **setting: object) -> float:

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from bench.cluster import QUICK
-from bench.decision import Told, Took, machine, tell, timed
+from bench.decision import Told, Took, count, machine, tell, timed
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec
 
@@ -59,15 +59,9 @@ class Steady:
 
 def main() -> None:
     steady = Steady()
-    tell(
-        "",
-        timed(DECISIONS, steady.told, steady.step),
-        steady.told,
-        gpus=NODES * 8,
-        nodes=NODES,
-        gang=f"{GANG_NODES} x 8",
-        strategy="topology",
-    )
+    setting = {"gpus": NODES * 8, "nodes": NODES, "gang": f"{GANG_NODES} x 8", "strategy": "topology"}
+    tell("", timed(DECISIONS, steady.told, steady.step), steady.told, **setting)
+    count("", steady.told, steady.step, **setting)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster import QUICK
-from bench.decision import Told, Took, tell, timed
+from bench.decision import Told, Took, count, tell, timed
 from bench.packing import Trace, read
 from libs.common import facts as f
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId, JobSpec, NodeId
@@ -92,7 +92,9 @@ def main() -> None:
         sys.exit(f"there is no {folder}: set MUSTER_TRACES to the folder that holds openb/ (cluster-trace-gpu-v2023)")
     steady = Steady(read(folder, VARIANT))
     times = timed(DECISIONS, steady.told, steady.step)
-    tell("", times, steady.told, nodes=len(steady.trace.nodes), variant=VARIANT, filled=FILLED, strategy="fragmentation")
+    setting = {"nodes": len(steady.trace.nodes), "variant": VARIANT, "filled": FILLED, "strategy": "fragmentation"}
+    tell("", times, steady.told, **setting)
+    count("", steady.told, steady.step, **setting)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import random
 from typing import Final
 
 from bench.cluster import QUICK, say
-from bench.decision import Told, Took, machine, tell, timed
+from bench.decision import Told, Took, count, machine, tell, timed
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
 
@@ -71,7 +71,9 @@ def main() -> None:
     for name, gpus, waiting, backfill in SETTINGS:
         steady = Steady(gpus, waiting, backfill)
         times = timed(BACKFILLED if backfill else DECISIONS, steady.told, steady.step)
-        medians.append(tell(name, times, steady.told, gpus=gpus, nodes=gpus // 8, waiting=waiting, backfill=backfill))
+        setting = {"gpus": gpus, "nodes": gpus // 8, "waiting": waiting, "backfill": backfill}
+        medians.append(tell(name, times, steady.told, **setting))
+        count(name, steady.told, steady.step, **setting)
     say("growth", medians[0] / medians[1], "ratio", DECISIONS, of="p50 at 10,240 GPUs to p50 at 1,024")
 
 
