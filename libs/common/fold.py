@@ -39,12 +39,11 @@ def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> lis
     return [apply(cluster, fact, stamp) for fact in commit.facts]
 
 
-def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Change:
-    """A commit whose facts were folded ahead of the log came back: the position moves, and what was placed is dated as the log says."""
+def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
+    """A commit whose facts were folded ahead of the log came back: the position moves, and what counts from its time on is dated."""
     check_place(cluster, seq, subject, commit)
     stamp = enter(cluster, seq, subject, commit)
-    placed = [fact for fact in commit.facts if isinstance(fact, f.JobPlaced)]
-    return Change(tuple([fact.job_id for fact in placed if job_fold.dated(cluster, fact, stamp)]))
+    return [job_fold.dated(cluster, fact, stamp) for fact in commit.facts if isinstance(fact, f.JobPlaced | f.JobPreempted)]
 
 
 def check_place(cluster: Cluster, seq: int, subject: str, commit: Commit) -> None:

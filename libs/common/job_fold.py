@@ -87,13 +87,16 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     return Change((fact.job_id,), (*homes(cluster, job.members.values()), *kept))
 
 
-def dated(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> bool:
-    """A placement that was folded ahead of the log is in the log: only now its time is known, which may be long after its decision."""
+def dated(cluster: Cluster, fact: f.JobPlaced | f.JobPreempted, stamp: Stamp) -> Change:
+    """What was folded ahead of the log is in the log: only now its time is known, which may be long after its decision."""
     job = cluster.jobs.get(fact.job_id)
-    if job is None or job.attempt != fact.attempt:
-        return False
-    job.placed_ns, job.placed_seq = stamp.at_ns, stamp.seq
-    return True
+    if job is not None and isinstance(fact, f.JobPlaced) and job.attempt == fact.attempt:
+        job.placed_ns, job.placed_seq = stamp.at_ns, stamp.seq
+    elif job is not None and isinstance(fact, f.JobPreempted) and fact.sliced:  # by that its next attempt waits
+        job.preemption.sliced_ns = stamp.at_ns
+    else:
+        return NOTHING
+    return Change((fact.job_id,))
 
 
 def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:

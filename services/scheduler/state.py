@@ -160,8 +160,9 @@ class State:
                 self._reorder()
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
-        """An own commit came back: when its placements end is known only now."""
-        self._look_at(fold.pass_over(self.cluster, seq, subject, commit))
+        """An own commit came back: from when on its placements and turns count is known only now."""
+        for change in fold.pass_over(self.cluster, seq, subject, commit):
+            self._look_at(change)
 
     def first(self, bucket: str) -> Job | None:
         """The job of this rule that was submitted first."""

@@ -6,6 +6,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import job_fold
+from libs.common.change import NOTHING
 from libs.common.facts import AnyFact
 from libs.common.job_life import RUNNING
 from services.scheduler.service import Scheduler
@@ -13,7 +14,7 @@ from services.scheduler.service import Scheduler
 
 def a_placement_is_as_old_as_its_decision(patch: pytest.MonkeyPatch) -> None:
     """Once real: who placed a job reckons from its decision on, and who reads the log from when the log took it."""
-    patch.setattr(job_fold, "dated", lambda cluster, fact, stamp: False)
+    patch.setattr(job_fold, "dated", lambda cluster, fact, stamp: NOTHING)
 
 
 def a_time_limit_is_counted_between_two_wall_clocks(patch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,18 @@ def test_no_turn_is_made_for_who_would_not_give_it_back(asked: dict[str, object]
     assert decisions(state, now_s=99) == []
 
 
+def test_a_turn_that_the_log_took_late_is_over_as_much_later() -> None:
+    state = one_runs(turn("two"))
+    said = decisions(state, now_s=11)
+    commit = f.Commit(f.VERSION, f.VERSION, subjects.SCHEDULER, 1, state.epoch, 19 * SECOND_NS, state.seq, tuple(said))
+    state.skip_own(state.seq + 1, subjects.SCHEDULER, commit)
+    stopped(state, "one")
+    decisions(state, now_s=20)
+    one, two = (state.cluster.jobs[JobId(job)] for job in ("one", "two"))
+    assert (one.preemption.sliced_ns, two.preemption.sliced_ns) == (19 * SECOND_NS, 0)
+    assert state.key_of(one)[:2] == (-10, 19 * SECOND_NS)
+
+
 def test_who_has_no_time_to_save_its_work_is_not_cut_for_a_turn() -> None:
     assert decisions(one_runs(turn("two"), checkpoint_grace_s=0), now_s=99) == []
 

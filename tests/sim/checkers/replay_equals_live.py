@@ -3,7 +3,7 @@ trimmed too; and whoever starts now, from a snapshot and what the log still hold
 
 The acknowledged fold is held byte for byte. What works ahead of the log cannot know its own facts' sequences, stamps them when it
 decides rather than when it commits, and may ignore what came before them in the log: those fields are left out, but for when jobs were
-placed, which it learns from the log. Its indexes must be those of a fresh state over the same fold.
+placed and had their turn, which it learns from the log. Its indexes must be those of a fresh state over the same fold.
 """
 
 from typing import Any
