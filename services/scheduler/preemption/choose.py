@@ -53,7 +53,7 @@ def room_again(state: State, job: Job, wish: Wish, among: int) -> Callable[[int]
     is free. `among` are the nodes that are looked at, as bits.
     """
     offers = Offers(wish, circle_of(state.cluster, job.tenant), lambda other: other is job)
-    offers.look_at(state.capacity, state.cluster, bits(among))
+    offers.bring_up(state.capacity, state.cluster, bits(among))
     own_first = sorted((not offer.jobs, -offer.level, index) for index, offer in offers.of.items())
     free = {index: Offer(offer.level, offer.take) for index, offer in offers.of.items()}
     return lambda nodes: _room(state, replace(wish, nodes=nodes), free, offers.members, lambda: iter(own_first))

@@ -51,15 +51,11 @@ class Offers:
         self.of: dict[int, Offer] = {}
         self.lines: dict[int, list[Cost]] = {}
 
-    def bring_up(self, capacity: Capacity, cluster: Cluster) -> None:
-        """Look again at what has changed."""
-        changed, self.seen = capacity.changes.since(self.seen), capacity.changes.position
-        self.look_at(capacity, cluster, changed)
-
-    def look_at(self, capacity: Capacity, cluster: Cluster, nodes: Iterable[int]) -> None:
-        """Look at these nodes again."""
+    def bring_up(self, capacity: Capacity, cluster: Cluster, among: Iterable[int] | None = None) -> None:
+        """Look again at what has changed, or just at these nodes. Scores that have changed are a change of every node."""
         self.ranking = capacity.ranking(self.wish, self.circle)
-        for index in nodes:
+        changed, self.seen = capacity.changes.since(self.seen), capacity.changes.position
+        for index in changed if among is None else among:
             place = capacity.places[index]
             found = self._look_at(cluster, place) if place is not None else None
             before = self.of.pop(index, None)
