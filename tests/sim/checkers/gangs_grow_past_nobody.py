@@ -43,8 +43,9 @@ class GangsGrowPastNobody(Checker):
         if not (job.spec.preemptible and job.spec.checkpoint_grace_s and has < will_have <= job.spec.nodes_max):
             self.fail(f"{job.job_id} of {job.spec.nodes}..{job.spec.nodes_max} nodes has {has} and is begun anew with {will_have}")
         living = [running for running in self.world.truth.by_job.get(job.job_id, ()) if running.attempt == job.attempt]
-        ran_s = max((self.world.loop.now - running.began_s for running in living), default=SETTINGS.grow_after_s)
-        if ran_s * RATE_MAX < max(SETTINGS.grow_after_s, job.spec.min_run_s):
+        for_long_s = max(SETTINGS.grow_after_s, job.spec.min_run_s)
+        ran_s = max((self.world.loop.now - running.began_s for running in living), default=for_long_s)
+        if ran_s * RATE_MAX < for_long_s:
             self.fail(f"{job.job_id} is begun anew after {ran_s:.1f} s")
 
     def _wanted_by_nobody(self, cluster: Cluster, job: Job) -> None:
