@@ -57,6 +57,7 @@ PURE: Final = (
     "libs/common/reservation.py",
     "libs/common/snapshot.py",
     "libs/common/subjects.py",
+    "libs/common/suspects.py",
     "libs/common/tenant.py",
     "libs/common/topology.py",
     "libs/common/visibility.py",

@@ -105,6 +105,8 @@ class Job(msgspec.Struct):
     # Of an array; of one of its elements, the array.
     elements: Elements | None = None
     array: JobId = JobId("")
+    # Errors of devices that it had: which device, which error.
+    gpu_errors: list[tuple[GpuId, str]] = []
 
     @property
     def ref(self) -> AttemptRef:

@@ -9,6 +9,7 @@ from libs.common import gpu_life, node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Node, node_gpus
 from libs.common.device import ERRORS_KEPT, GpuError, GpuView
+from libs.common.error_catalogue import IGNORE
 
 
 def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
@@ -35,7 +36,10 @@ def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
     if view is None:
         return NOTHING
     view.errors = [*view.errors, GpuError(fact.error, fact.verdict, fact.jobs, stamp.at_ns)][-ERRORS_KEPT:]
-    return Change()
+    found = [job for ref in fact.jobs if (job := cluster.jobs.get(ref.job_id)) is not None]
+    for job in found if fact.verdict != IGNORE else ():
+        job.gpu_errors = [*job.gpu_errors, (fact.uuid, fact.error)][-ERRORS_KEPT:]
+    return Change(tuple(job.job_id for job in found))
 
 
 def service_set(cluster: Cluster, fact: f.GpuServiceSet, stamp: Stamp) -> Change:

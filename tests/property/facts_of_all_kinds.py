@@ -251,7 +251,8 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for view in cluster.gpus.values():
         yield f.GpuFaulted(node_id=view.node_id, uuid=view.gpu.uuid, health=chance.choice(HEALTHS), reason="xid")
         yield f.GpuRecovered(node_id=view.node_id, uuid=view.gpu.uuid)
-        yield f.GpuErrorSeen(node_id=view.node_id, uuid=view.gpu.uuid, error="xid 31", verdict="restart_job", source="driver")
+        jobs = tuple(AttemptRef(JobId(job), int(attempt)) for job, _, attempt in (key.rpartition(".") for key in view.holds))
+        yield f.GpuErrorSeen(node_id=view.node_id, uuid=view.gpu.uuid, error="xid 31", verdict="restart_job", source="driver", jobs=jobs)
     for job in cluster.jobs.values():
         for node_id in job.members:
             yield from _of_member(job.job_id, job.attempt, node_id, chance)

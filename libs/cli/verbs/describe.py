@@ -67,6 +67,7 @@ def _print_job(job: Json) -> None:
         ("Preempted", _preempted(job)),
         ("Grown", _times_said(job.get("grown"))),
         ("Checkpoint", _checkpoints(job)),
+        ("GPU errors", "; ".join(job.get("gpu_errors") or ())),
         ("Port", job.get("port") or None),
     ):
         if text not in (None, ""):

@@ -45,6 +45,8 @@ def _show(gpu: Json, wide: bool) -> None:
     print(f"\nhealth {gpu['health']}, service {gpu['service']}" + (f", to be brought back by: {gpu['verdict']}" if gpu["verdict"] else ""))
     if gpu["detail"]:
         print(gpu["detail"])
+    if gpu["suspicion"]:
+        print(gpu["suspicion"])
     if gpu["errors"]:
         print()
         print_table(ERRORS, [_error(error) for error in gpu["errors"]], wide=wide)

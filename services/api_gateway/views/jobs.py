@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from libs.common import arrays, job_life
+from libs.common import arrays, job_life, suspects
 from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
 from libs.common.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
@@ -103,6 +103,7 @@ class JobShown(msgspec.Struct):
     checkpoints: int
     checkpointed_at: str | None
     reserved: list[str]
+    gpu_errors: list[str]
     warnings: list[str] = []
     array: ArrayShown | None = None
     element_of: str = ""
@@ -110,8 +111,7 @@ class JobShown(msgspec.Struct):
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
     """The job now."""
-    spec = job.spec
-    members = sorted(job.members.values(), key=lambda member: member.rank)
+    spec, members = job.spec, sorted(job.members.values(), key=lambda member: member.rank)
     return JobShown(
         id=job.job_id,
         kind=spec.kind,
@@ -167,7 +167,13 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         checkpoints=job.preemption.checkpoints,
         checkpointed_at=rfc3339(job.preemption.checkpointed_ns),
         reserved=[member.node_id for member in job.preemption.reserved],
+        gpu_errors=_gpu_errors(job),
     )
+
+
+def _gpu_errors(job: Job) -> list[str]:
+    """With the suspicion that they make, if any, as the last."""
+    return [*(f"{error} on {uuid}" for uuid, error in job.gpu_errors), *filter(None, [suspects.of_job(job)])]
 
 
 def _array(cluster: Cluster, job: Job) -> ArrayShown | None:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.common import gpu_life, job_life
+from libs.common import gpu_life, job_life, suspects
 from libs.common.cluster import Cluster, GpuView, Node, node_gpus
 from libs.common.device import GpuError
 from libs.common.model import WHOLE_GPU, JobId
@@ -48,6 +48,7 @@ class GpuFull(msgspec.Struct):
     verdict: str
     service: str
     errors: list[GpuError]
+    suspicion: str
     present: bool
     held_share: int
     holders: list[HolderShown]
@@ -117,6 +118,7 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         verdict=view.verdict,
         service=view.service,
         errors=view.errors,
+        suspicion=suspects.of_device(cluster, view),
         present=view.present,
         held_share=view.held,
         holders=holders,

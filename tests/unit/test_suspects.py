@@ -1,0 +1,65 @@
+"""A bad device and a bad job are told apart by who had errors where."""
+
+from libs.common import facts as f
+from libs.common import suspects
+from libs.common.cluster import Job
+from libs.common.device import ERRORS_KEPT
+from libs.common.model import AttemptRef, GpuId, JobId, NodeId
+from tests.history import History, begun
+
+
+def world(*jobs: str) -> History:
+    history = begun(gpus=4)
+    for job in jobs:
+        history.queue(job)
+    return history
+
+
+def erred(history: History, gpu: int, *jobs: str, verdict: str = "restart_job") -> None:
+    refs = tuple(AttemptRef(JobId(job), 1) for job in jobs)
+    seen = f.GpuErrorSeen(node_id=NodeId("n1"), uuid=GpuId(f"n1g{gpu}"), error="xid 31", verdict=verdict, source="driver", jobs=refs)
+    assert history.say(seen)
+
+
+def of_device(history: History, gpu: int) -> str:
+    return suspects.of_device(history.cluster, history.cluster.gpus[GpuId(f"n1g{gpu}")])
+
+
+def job(history: History, name: str) -> Job:
+    return history.cluster.jobs[JobId(name)]
+
+
+def test_a_device_under_different_jobs_that_had_no_errors_elsewhere_is_suspect() -> None:
+    history = world("a", "b", "c")
+    for name in ("a", "b"):
+        erred(history, 1, name)
+    assert of_device(history, 1) == ""
+    erred(history, 1, "c")
+    assert of_device(history, 1).startswith("3 different jobs had errors here and nowhere else")
+    assert (of_device(history, 2), suspects.of_job(job(history, "a"))) == ("", "")
+
+
+def test_a_job_with_errors_on_different_devices_is_suspect_and_speaks_against_none_of_them() -> None:
+    history = world("bad", "a", "b")
+    for gpu in (1, 2):
+        erred(history, gpu, "bad")
+    assert suspects.of_job(job(history, "bad")).startswith("it had errors on 2 different GPUs")
+    for name in ("a", "b"):
+        erred(history, 1, name)
+    assert of_device(history, 1) == ""
+
+
+def test_the_same_job_again_and_what_means_nothing_count_for_nothing() -> None:
+    history = world("a", "b", "c")
+    for _ in range(ERRORS_KEPT + 1):
+        erred(history, 1, "a")
+    for name in ("b", "c"):
+        erred(history, 1, name, verdict="ignore")
+    assert (of_device(history, 1), suspects.of_job(job(history, "a")), job(history, "b").gpu_errors) == ("", "", [])
+    assert len(job(history, "a").gpu_errors) == ERRORS_KEPT
+
+
+def test_jobs_that_the_cluster_knows_no_more_count() -> None:
+    history = world()
+    erred(history, 1, "x", "y", "z")
+    assert of_device(history, 1) != ""
