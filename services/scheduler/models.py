@@ -1,8 +1,9 @@
 """The rule `scale`: every model has as many replicas as it asked for, of its present generation.
 
 Pure. One decision at a time: end what is too much, or begin one replica. A dead replica is replaced at once, one on a node that is not
-heard counts as dead for that, and crash after crash is waited for longer. A redeployment begins one new replica above the number asked
-for, and ends an old one only when as many as asked for are ready without it. Tests: tests/unit/test_scheduler_models.py.
+heard counts as dead for that (once: the next may be placed on that node too), and crash after crash is waited for longer. A
+redeployment begins one new replica above the number asked for, and ends an old one only when as many as asked for are ready without it.
+Tests: tests/unit/test_scheduler_models.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,7 +47,7 @@ def scaling(cluster: Cluster, model: Model, now_ns: int, quiet: Collection[NodeI
     new = [job for job in heard if model.jobs[job.job_id] == model.generation]
     if excess := _excess(model, new):
         return _retirement(model, excess, "too many")
-    missing = min(model.replicas - len(new), model.replicas + SURGE - len(heard))
+    missing = min(model.replicas - len(new), model.replicas + SURGE - len(heard), 2 * model.replicas + SURGE - len(present))
     return _addition(model) if missing > 0 and now_ns >= backoff_until_ns(model) else None
 
 

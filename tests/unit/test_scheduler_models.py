@@ -188,6 +188,14 @@ def test_a_replica_lost_with_its_node_is_no_crash() -> None:
     assert world.node_of("chat-2") != lost.node_id
 
 
+def test_as_many_again_are_begun_at_most_where_the_next_is_placed_on_a_quiet_node_too() -> None:
+    world = World(registered("a", gpus=8), deployed(2))
+    world.begin("chat-1", "chat-2")
+    world.quiet = (NodeId("a"),)
+    world.decide()
+    assert world.living() == ["chat-1", "chat-2", "chat-3", "chat-4", "chat-5"]
+
+
 def test_a_replica_on_a_quiet_node_is_replaced_without_waiting_for_its_lease_and_the_excess_is_ended_when_it_is_heard_again() -> None:
     world = World(registered("a", gpus=1), registered("b", gpus=2), deployed(2))
     world.begin("chat-1", "chat-2")
