@@ -22,16 +22,16 @@ from bench.cluster import QUICK, quantile, say
 from bench.decision import machine
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.bus_memory import MemoryBus
 from libs.common.change import Change
 from libs.common.clock import SystemClock
 from libs.common.facts import AnyFact, Commit
 from libs.common.inventory import Stocks
-from libs.common.kv import MemoryOutputs
-from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.model import JobId, JobSpec
 from libs.common.settings import Settings
-from libs.common.snapshot_store import MemorySnapshots
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.kv import MemoryOutputs
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.auth import hash_key
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.service import server_for

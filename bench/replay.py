@@ -11,12 +11,13 @@ from pathlib import Path
 
 from bench.cluster import QUICK, say
 from libs.common import facts as f
-from libs.common import fold, log_jetstream, snapshot, subjects
+from libs.common import fold, subjects
 from libs.common.clock import SystemClock
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId
-from libs.common.writer import Writer
+from libs.common.transport import log_jetstream, snapshot
+from libs.common.transport.writer import Writer
 from libs.embedded.permissions import Fleet, gateway_name, node_name
 from libs.embedded.servers import Servers, start_servers
 

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from libs.cli.faults import Cut, Unreachable
 from libs.cli.gateway import CONNECT_S, Json, declined, headers_of, target
 from libs.cli.profile import Profile
-from libs.common.channel_messages import CHUNK_BYTES, WINDOW_BYTES, Exec, Forward
+from libs.common.messages.channel_messages import CHUNK_BYTES, WINDOW_BYTES, Exec, Forward
 
 STREAMS: Final = ("stdout", "stderr")
 

@@ -21,7 +21,7 @@ from libs.cli.channel import Channel, opened
 from libs.cli.gateway import Json, job_path
 from libs.cli.output import complain
 from libs.cli.profile import Profile
-from libs.common.channel_messages import CHUNK_BYTES, Exec
+from libs.common.messages.channel_messages import CHUNK_BYTES, Exec
 
 CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DESCRIPTORS: Final = {"stdout": 1, "stderr": 2}

@@ -18,8 +18,8 @@ from libs.cli.gateway import job_path
 from libs.cli.output import complain
 from libs.cli.profile import Profile
 from libs.cli.waiting import wait_for_end
-from libs.common.channel_messages import CHUNK_BYTES, Forward
 from libs.common.errors import MusterError, Refused
+from libs.common.messages.channel_messages import CHUNK_BYTES, Forward
 
 HOST: Final = "127.0.0.1"
 # Of one command; the node has a bound of its own.

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from pathspec import GitIgnoreSpec
 
 from libs.common.errors import Refused
-from libs.common.uploads import Bounds
+from libs.common.transport.uploads import Bounds
 
 IGNORE_FILES: Final = (".musterignore", ".gitignore")
 # Never meant: a version history, and a cluster's state with its keys. `!.git/` in the ignore file takes it in again.

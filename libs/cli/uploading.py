@@ -23,7 +23,7 @@ def brought(profile: Profile, job: dict[str, Any], dry_run: bool = False) -> dic
         return job
     from libs.cli.packing import pack
     from libs.common import configuration
-    from libs.common.uploads import Bounds
+    from libs.common.transport.uploads import Bounds
 
     bounds = configuration.resolve().settings
     with tempfile.TemporaryFile() as archive:

@@ -7,7 +7,13 @@ causal link commute (tests/property/test_commute.py), which is what lets the sch
 
 from typing import Final
 
-from libs.common import (
+from libs.common import facts as f
+from libs.common import plugins, subjects
+from libs.common.change import NOTHING, Change, Stamp
+from libs.common.cluster import Cluster, WriterMark, tenant_of
+from libs.common.errors import Corrupt
+from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.folds import (
     allocation_fold,
     array_fold,
     device_fold,
@@ -17,17 +23,10 @@ from libs.common import (
     model_fold,
     node_fold,
     order_fold,
-    plugins,
     preemption_fold,
     reservation_fold,
     secret_fold,
-    subjects,
 )
-from libs.common import facts as f
-from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, WriterMark, tenant_of
-from libs.common.errors import Corrupt
-from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import attempt_key
 from libs.common.plugins import Plugins
 

@@ -23,9 +23,9 @@ from libs.common.clock import ClockWatch
 from libs.common.configuration import read
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
-from libs.common.log import Entry, Log, settled_bounds
 from libs.common.settings import Settings, environment
-from libs.common.writer import Writer, was_stored
+from libs.common.transport.log import Entry, Log, settled_bounds
+from libs.common.transport.writer import Writer, was_stored
 
 # How often a service is asked although nothing happened: time limits, silence, start limits.
 TICK_S: Final = 0.1

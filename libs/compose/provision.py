@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.log_jetstream import TLS_NAME
 from libs.common.settings import Settings
+from libs.common.transport.log_jetstream import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.containers import Given
 from libs.compose.server import TOLD, Told

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.admission import Admitted
 from libs.common.errors import Corrupt
+from libs.common.messages.admission import Admitted
 from libs.compose import containers as c
 from libs.embedded import keeper, nats_config, servers
 from libs.embedded.identity import write_private

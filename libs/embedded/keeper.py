@@ -13,12 +13,13 @@ from typing import Final
 
 import msgspec
 
-from libs.common import log_jetstream, subjects
-from libs.common.admission import Admitted, AdmittedAnswer, AdmittedAsk
-from libs.common.bus import Bus
-from libs.common.bus_nats import NatsBus
+from libs.common import subjects
 from libs.common.cancellation import heed
 from libs.common.errors import Corrupt, Unavailable
+from libs.common.messages.admission import Admitted, AdmittedAnswer, AdmittedAsk
+from libs.common.transport import log_jetstream
+from libs.common.transport.bus import Bus
+from libs.common.transport.bus_nats import NatsBus
 from libs.embedded import permissions
 from libs.embedded.identity import write_private
 

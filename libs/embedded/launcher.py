@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from libs.common import configuration, log_jetstream
+from libs.common import configuration
 from libs.common.errors import MusterError, Unavailable
+from libs.common.transport import log_jetstream
 from libs.embedded import certificates, disk_watch, identity, nats_config, permissions, plan, runfile, servers
 from libs.embedded.disk_watch import DiskWatch
 from libs.embedded.keeper import Keeper

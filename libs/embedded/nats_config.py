@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.admission import Admitted
-from libs.common.bus import MESSAGE_BYTES_MAX
+from libs.common.messages.admission import Admitted
+from libs.common.transport.bus import MESSAGE_BYTES_MAX
 from libs.embedded import permissions
 from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
 

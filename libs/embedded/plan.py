@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.common import configuration, settings
-from libs.common.admission import Admitted
+from libs.common.messages.admission import Admitted
 from libs.common.settings import Settings
 from libs.embedded import certificates, identity, nats_config, permissions, servers
 from libs.embedded.permissions import AUDIT, TRIMMER

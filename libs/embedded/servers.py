@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.admission import Admitted
 from libs.common.errors import Refused, Unavailable
-from libs.common.log_jetstream import TLS_NAME
+from libs.common.messages.admission import Admitted
+from libs.common.transport.log_jetstream import TLS_NAME
 from libs.embedded import identity, nats_config, permissions
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import LOOPBACK

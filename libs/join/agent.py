@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.common import settings
-from libs.common.admission import Invitation
 from libs.common.configuration import ENV_FILE
 from libs.common.errors import Refused
+from libs.common.messages.admission import Invitation
 from libs.common.settings import Settings
 from libs.embedded import identity
 from libs.join import exchange

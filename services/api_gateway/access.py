@@ -11,11 +11,11 @@ from typing import Final
 
 from starlette.types import Scope
 
-from libs.common import access_entry
-from libs.common.access_entry import TEXT_MAX, AccessEntry
 from libs.common.clock import Clock
 from libs.common.errors import Refused
 from libs.common.facts import AccessRecorded, AnyFact
+from libs.common.messages import access_entry
+from libs.common.messages.access_entry import TEXT_MAX, AccessEntry
 from services.api_gateway.roles import Principal
 
 FLUSH_S: Final = 0.1

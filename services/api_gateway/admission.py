@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
-from libs.common.admission import Admitted, AdmittedAnswer, AdmittedAsk, admitted
-from libs.common.bus import Bus
 from libs.common.cluster import Cluster
+from libs.common.messages.admission import Admitted, AdmittedAnswer, AdmittedAsk, admitted
+from libs.common.transport.bus import Bus
 
 LOOK_S: Final = 0.1
 # A server that does not ask for so long is down: it will ask before it answers anyone.

@@ -17,7 +17,9 @@ import msgspec
 from starlette.types import Message, Receive, Send
 
 from libs.common import subjects
-from libs.common.channel_messages import (
+from libs.common.errors import Refused, Unavailable
+from libs.common.messages import OutputAsk, StdinPut, StdinTaken
+from libs.common.messages.channel_messages import (
     CHUNK_BYTES,
     KEEPALIVE_S,
     WINDOW_BYTES,
@@ -29,8 +31,6 @@ from libs.common.channel_messages import (
     ChannelSize,
     Exec,
 )
-from libs.common.errors import Refused, Unavailable
-from libs.common.messages import OutputAsk, StdinPut, StdinTaken
 from libs.common.model import NodeId
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.relay import STREAMS, WAIT_MS, ask_output, put_input

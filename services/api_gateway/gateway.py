@@ -12,20 +12,21 @@ from base64 import b32encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
-from libs.common import archive, arrays, fold, snapshot_store, subjects
+from libs.common import arrays, fold, subjects
 from libs.common import facts as f
-from libs.common.bus import Bus
 from libs.common.clock import Clock, ClockWatch
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import AnyFact
-from libs.common.kv import MemoryOutputs, OutputStore
-from libs.common.log import Entry, Log, settled_bounds
 from libs.common.model import JobId
 from libs.common.settings import Settings
-from libs.common.snapshot_store import SnapshotStore
-from libs.common.uploads import MemoryUploads, UploadStore
-from libs.common.writer import Writer
+from libs.common.transport import archive, snapshot_store
+from libs.common.transport.bus import Bus
+from libs.common.transport.kv import MemoryOutputs, OutputStore
+from libs.common.transport.log import Entry, Log, settled_bounds
+from libs.common.transport.snapshot_store import SnapshotStore
+from libs.common.transport.uploads import MemoryUploads, UploadStore
+from libs.common.transport.writer import Writer
 from services.api_gateway import roles
 from services.api_gateway.access import Recorder
 from services.api_gateway.admission import Admission

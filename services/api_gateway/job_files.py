@@ -14,7 +14,7 @@ import msgspec
 from libs.common import subjects
 from libs.common.cluster import Job
 from libs.common.errors import Unavailable
-from libs.common.file_messages import FILE, LINK, MISSING, OUTSIDE, PRUNED, UNREADABLE, FileAsk, FilePart
+from libs.common.messages.file_messages import FILE, LINK, MISSING, OUTSIDE, PRUNED, UNREADABLE, FileAsk, FilePart
 from libs.common.model import NodeId
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.problems import Problem

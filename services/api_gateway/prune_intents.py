@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.common.errors import Refused
 from libs.common.messages import PruneAsk
-from libs.common.uploads import Upload
+from libs.common.transport.uploads import Upload
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import instant_ns
 

@@ -13,9 +13,9 @@ from libs.common import facts as f
 from libs.common import job_life, subjects
 from libs.common.cluster import Job
 from libs.common.errors import Unavailable
-from libs.common.kv import output_key
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import NodeId
+from libs.common.transport.kv import output_key
 from services.api_gateway.gateway import Gateway
 
 STREAMS: Final = ("stdout", "stderr")

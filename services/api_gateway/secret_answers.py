@@ -10,12 +10,12 @@ from collections.abc import Callable
 import msgspec
 
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.folds.secret_fold import secret_key
+from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
 from libs.common.model import NodeId
-from libs.common.secret_fold import secret_key
-from libs.common.secret_messages import SecretAnswer, SecretAsk
+from libs.common.transport.bus import Bus
 from services.api_gateway.placed import placed
 from services.api_gateway.vault import Vault, sealed_to
 

@@ -11,8 +11,8 @@ import msgspec
 from libs.common.cluster import Cluster
 from libs.common.errors import Refused
 from libs.common.facts import SecretRemoved, SecretSet
+from libs.common.folds.secret_fold import secret_key
 from libs.common.model import TenantId
-from libs.common.secret_fold import secret_key
 from services.api_gateway import intents
 from services.api_gateway.problems import Problem
 

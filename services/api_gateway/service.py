@@ -11,16 +11,16 @@ from functools import partial
 import uvicorn
 
 from libs.common import subjects
-from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
-from libs.common.channel_messages import WINDOW_BYTES
 from libs.common.clock import SystemClock
 from libs.common.errors import Unavailable
-from libs.common.kv_nats import KvOutputs
-from libs.common.log_jetstream import JetStreamLog, connect_as
-from libs.common.objects_nats import NatsObjects, filled_part
+from libs.common.messages.channel_messages import WINDOW_BYTES
 from libs.common.settings import Settings
-from libs.common.uploads_nats import NatsUploads
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.kv_nats import KvOutputs
+from libs.common.transport.log_jetstream import JetStreamLog, connect_as
+from libs.common.transport.objects_nats import NatsObjects, filled_part
+from libs.common.transport.uploads_nats import NatsUploads
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 from services.api_gateway.http.connection import Connection

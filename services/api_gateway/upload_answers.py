@@ -9,11 +9,11 @@ from collections.abc import Callable
 import msgspec
 
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.cluster import Cluster
 from libs.common.errors import Refused, Unavailable
 from libs.common.model import NodeId
-from libs.common.uploads import UploadAsk, UploadPiece, UploadStore
+from libs.common.transport.bus import Bus
+from libs.common.transport.uploads import UploadAsk, UploadPiece, UploadStore
 from services.api_gateway.placed import placed
 
 logger = logging.getLogger(__name__)

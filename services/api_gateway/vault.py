@@ -16,8 +16,8 @@ from nacl.public import PublicKey, SealedBox
 from nacl.secret import SecretBox
 
 from libs.common.errors import Corrupt, Refused
-from libs.common.kv import OutputStore
-from libs.common.secret_fold import secret_key
+from libs.common.folds.secret_fold import secret_key
+from libs.common.transport.kv import OutputStore
 
 KEY_BYTES: Final = 32
 

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.clock import Clock
 from libs.common.errors import Unavailable
 from libs.common.messages import Vitals
 from libs.common.model import NodeId
+from libs.common.transport.bus import Bus
 
 ASK_S: Final = 1.0
 MS: Final = 1_000_000

@@ -8,14 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from libs.common import log_jetstream, subjects
-from libs.common.bus_nats import NatsBus
+from libs.common import subjects
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
-from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
 from libs.common.settings import Settings
-from libs.common.stream_nats import NatsStream
+from libs.common.transport import log_jetstream
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.objects_nats import NatsObjects
+from libs.common.transport.stream_nats import NatsStream
 from services.audit.answers import Answers
 from services.audit.archive import Archive
 from services.audit.commands import call

@@ -10,16 +10,16 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
-from libs.common.archive import EVENTS_BYTES, JOB_SEQS_MAX, WAIT_S_MAX, ArchiveAsk, EventsAsk, EventsPage, page
-from libs.common.bus import Bus
 from libs.common.errors import Refused
-from libs.common.log import Entry
+from libs.common.transport.archive import EVENTS_BYTES, JOB_SEQS_MAX, WAIT_S_MAX, ArchiveAsk, EventsAsk, EventsPage, page
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Entry
 from services.audit.events import Position, parse_position, show_position
 from services.audit.feed import Handful, take
 from services.audit.heads import Head, encode
 from services.audit.store import Store
 
-# Commits looked up for one answer; its bytes are bounded by `libs.common.archive`.
+# Commits looked up for one answer; its bytes are bounded by `libs.common.transport.archive`.
 ASKED_MAX: Final = 256
 EVENTS_MAX: Final = 1_000
 

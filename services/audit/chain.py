@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Corrupt
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 
 GENESIS: Final = "0" * 64
 FORMAT: Final = b"muster-audit-1"

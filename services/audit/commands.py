@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from libs.common import log_jetstream, snapshot_store
 from libs.common.configuration import read
 from libs.common.errors import MusterError, Refused
-from libs.common.log import Entry
-from libs.common.objects_nats import NatsObjects
 from libs.common.settings import Settings
+from libs.common.transport import log_jetstream, snapshot_store
+from libs.common.transport.log import Entry
+from libs.common.transport.objects_nats import NatsObjects
 from services.audit import heads
 from services.audit.events import BEGINNING, Position, parse_position, source_of
 from services.audit.export import FORMATS, SEQ_MAX, Span, lines

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from libs.common import access_entry
-from libs.common.access_entry import AccessEntry
 from libs.common.errors import Corrupt, Refused
+from libs.common.messages import access_entry
+from libs.common.messages.access_entry import AccessEntry
 from services.audit.reading import NS_MAX, UNREADABLE, commit_facts, read
 from services.audit.store import Record
 

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from libs.common.errors import Corrupt, MusterError, Unavailable
-from libs.common.stream_nats import NatsStream, Stored
+from libs.common.transport.stream_nats import NatsStream, Stored
 from services.audit.events import BEGINNING, Position, parse_position
 from services.audit.feed import chain_hash, take
 from services.audit.store import Store

@@ -9,10 +9,10 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Final
 
-from libs.common import snapshot_store
 from libs.common.errors import Corrupt, Trimmed, Unavailable
-from libs.common.log import Entry, Log
-from libs.common.snapshot_store import BASE_OBJECT, SnapshotStore
+from libs.common.transport import snapshot_store
+from libs.common.transport.log import Entry, Log
+from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
 from services.audit.store import Store
 
 BATCH_MAX: Final = 1_000

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from libs.common.errors import Corrupt, Refused
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 from services.audit import migrating
 from services.audit.chain import Link, extend
 from services.audit.faults import telling

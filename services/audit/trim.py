@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Corrupt
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 from services.audit.alignment import Linked
 from services.audit.chain import GENESIS, link
 

@@ -11,14 +11,15 @@ from contextlib import aclosing
 from typing import Final, NoReturn, Protocol, cast
 
 from libs.common import facts as f
-from libs.common import fold, snapshot, snapshot_store, subjects
-from libs.common.bus import Bus
+from libs.common import fold, subjects
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, MusterError, Unavailable
-from libs.common.log import Entry, Extent, TrimmableLog
 from libs.common.settings import Settings
-from libs.common.snapshot_store import BASE_OBJECT, SnapshotStore
+from libs.common.transport import snapshot, snapshot_store
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Entry, Extent, TrimmableLog
+from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
 from services.audit import trim
 from services.audit.alignment import Linked
 from services.audit.trim import Policy, Standing

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Unavailable
-from libs.common.log import Entry, Log
+from libs.common.transport.log import Entry, Log
 from libs.common.words import counted
 from services.audit.alignment import Finding, Walk, Wrong, findings, step
 from services.audit.chain import GENESIS

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from libs.common import service
-from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.errors import Refused, Unavailable
-from libs.common.kv_nats import KvOutputs
-from libs.common.log_jetstream import JetStreamLog, connect_as
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, GpuId, NodeId
 from libs.common.settings import Settings
-from libs.common.uploads import Bounds
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.kv_nats import KvOutputs
+from libs.common.transport.log_jetstream import JetStreamLog, connect_as
+from libs.common.transport.uploads import Bounds
 from services.node_agent import accounts, exposition
 from services.node_agent.channels import Channels
 from services.node_agent.drivers import sysfs

@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import Bus
 from libs.common.clock import Clock
 from libs.common.errors import Refused
 from libs.common.messages import OutputAsk, OutputChunk, PruneAsk, PruneDone, StdinPut, StdinTaken
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
+from libs.common.transport.bus import Bus
 from services.node_agent.channels import Channels
 from services.node_agent.retention import Keep
 from services.node_agent.supervision_protocol import JobSupervisors, Piece

@@ -11,8 +11,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from libs.common.channel_messages import CHUNK_BYTES
 from libs.common.errors import Refused
+from libs.common.messages.channel_messages import CHUNK_BYTES
 from services.node_agent.supervision_protocol import Piece, Taken
 
 # What a put waits for room in a pipe that nobody reads; the asker then offers the rest again.

@@ -18,8 +18,9 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import Bus
-from libs.common.channel_messages import (
+from libs.common.errors import Refused
+from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
+from libs.common.messages.channel_messages import (
     COMMAND_BYTES_MAX,
     SILENCE_S,
     ChannelAnswer,
@@ -31,10 +32,9 @@ from libs.common.channel_messages import (
     Exec,
     Forward,
 )
-from libs.common.errors import Refused
-from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
+from libs.common.transport.bus import Bus
 from services.node_agent.channel import Channel, Input, Output
 from services.node_agent.job_directories import JobDirectories
 from services.node_agent.listening import is_listened_on_by

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from libs.common.errors import Unavailable
-from libs.common.kv import OutputStore, output_key
 from libs.common.model import AttemptRef
+from libs.common.transport.kv import OutputStore, output_key
 from services.node_agent import actions as a
 from services.node_agent.answers import STREAMS
 from services.node_agent.supervision_protocol import JobSupervisors

@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.errors import Unavailable
 from libs.common.messages import Desired, DesiredAsk
 from libs.common.model import NodeId
+from libs.common.transport.bus import Bus
 
 PAGE_TIMEOUT_S: Final = 2.0
 # Of one fetch, with all that it starts over; at 512 KiB a page this is far above what one node can account for.

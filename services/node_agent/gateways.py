@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.common.bus import Bus
 from libs.common.errors import Refused, Unavailable
+from libs.common.transport.bus import Bus
 
 ASK_S: Final = 5.0
 ASK_TRIES: Final = 4

@@ -19,7 +19,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
-from libs.common.uploads import Bounds
+from libs.common.transport.uploads import Bounds
 from services.node_agent.job_ownership import OWN, give
 from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted

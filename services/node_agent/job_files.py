@@ -16,9 +16,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.bus import Bus
 from libs.common.errors import MusterError
-from libs.common.file_messages import (
+from libs.common.messages.file_messages import (
     FILE,
     FOLDER,
     LINK,
@@ -34,6 +33,7 @@ from libs.common.file_messages import (
 )
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
+from libs.common.transport.bus import Bus
 
 AT_ONCE: Final = 4
 # A pipe that a job has put in the place of a file must not hold the reader.

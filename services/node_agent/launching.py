@@ -13,11 +13,11 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, SealedBox
 
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
+from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
 from libs.common.model import AttemptRef, Gpu, NodeId
-from libs.common.secret_messages import SecretAnswer, SecretAsk
+from libs.common.transport.bus import Bus
 from services.node_agent import accounts, serving
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.environment import environment, reserved

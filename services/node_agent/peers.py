@@ -12,11 +12,11 @@ from typing import Final, Protocol
 import msgspec
 
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.clock import Clock
 from libs.common.errors import Unavailable
 from libs.common.messages import Lease, Roster
 from libs.common.model import NodeId
+from libs.common.transport.bus import Bus
 from services.node_agent import gossip as g
 from services.node_agent.peer_messages import PeerAnswer, PeerAsk, Reader, Signer
 from services.node_agent.state import ask_jitter_ns

@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
-from libs.common.kv import OutputStore
-from libs.common.log import Log
 from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
 from libs.common.model import Gpu, GpuId, NodeId, attempt_key
-from libs.common.writer import Writer, was_stored
+from libs.common.transport.bus import Bus
+from libs.common.transport.kv import OutputStore
+from libs.common.transport.log import Log
+from libs.common.transport.writer import Writer, was_stored
 from services.node_agent import actions as a
 from services.node_agent import checkpoints
 from services.node_agent import observations as o

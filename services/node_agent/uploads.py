@@ -15,13 +15,13 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import Final
 
-from libs.common.bus import Bus
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import NodeId
 from libs.common.subjects import ask_uploads
+from libs.common.transport.bus import Bus
+from libs.common.transport.uploads import Bounds, UploadAsk, UploadPiece
 from libs.common.unpacking import unpack
-from libs.common.uploads import Bounds, UploadAsk, UploadPiece
 from services.node_agent.gateways import asked
 
 # The directory within the attempt's own that is the job's working directory.

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from libs.common import log_jetstream
-from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
-from libs.common.objects_nats import NatsObjects
 from libs.common.service import run
 from libs.common.settings import Settings
+from libs.common.transport import log_jetstream
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.objects_nats import NatsObjects
 from services.quota.service import Quota
 
 

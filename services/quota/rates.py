@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from libs.common.cluster import Tenant
+from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
-from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
 
 WINDOW_NS: Final = 60_000_000_000
 # A slice is this part of a minute's budget, or what is asked for if that is more: small enough that idle gateways sit on little.

@@ -5,16 +5,18 @@ Beside what it commits it gives out parts of the present minute's budgets (`rate
 
 import asyncio
 
-from libs.common import rate_messages, snapshot_store, subjects
-from libs.common.bus import Bus
+from libs.common import subjects
 from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster, Tenant
-from libs.common.log import Log
+from libs.common.messages import rate_messages
 from libs.common.service import Shell, Silent
 from libs.common.settings import Settings
-from libs.common.snapshot_store import SnapshotStore
-from libs.common.writer import Writer
+from libs.common.transport import snapshot_store
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Log
+from libs.common.transport.snapshot_store import SnapshotStore
+from libs.common.transport.writer import Writer
 from services.quota.decide import decide
 from services.quota.rates import Rates
 from services.quota.state import State

@@ -2,15 +2,15 @@
 
 import asyncio
 
-from libs.common import log_jetstream
-from libs.common.bus_nats import NatsBus
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.errors import Refused
-from libs.common.kv_nats import KvLeadership, create_buckets
-from libs.common.objects_nats import NatsObjects
 from libs.common.service import freeze_collector, run
 from libs.common.settings import Settings
+from libs.common.transport import log_jetstream
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.kv_nats import KvLeadership, create_buckets
+from libs.common.transport.objects_nats import NatsObjects
 from services.scheduler import plugins
 from services.scheduler.placement.strategies import STRATEGIES
 from services.scheduler.service import Scheduler

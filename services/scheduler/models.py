@@ -11,8 +11,8 @@ from typing import Final
 
 from libs.common.cluster import Cluster, Job, Model, is_ready
 from libs.common.facts import ReplicasScaled
+from libs.common.folds.model_fold import ordinal_of, replica_id
 from libs.common.model import JobId, NodeId, Replica
-from libs.common.model_fold import ordinal_of, replica_id
 from libs.common.model_view import replica_spec
 from libs.common.ordering import SECOND_NS
 from services.scheduler.state import State

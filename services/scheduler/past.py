@@ -16,16 +16,17 @@ from typing import Final
 import msgspec
 
 from libs.common import facts as f
-from libs.common import fold, log_jetstream, snapshot_store
-from libs.common.archive import whole
-from libs.common.bus import Bus
-from libs.common.bus_nats import NatsBus
+from libs.common import fold
 from libs.common.configuration import read
 from libs.common.errors import MusterError
-from libs.common.log import Log
 from libs.common.model import JobId
-from libs.common.objects_nats import NatsObjects
-from libs.common.snapshot_store import SnapshotStore
+from libs.common.transport import log_jetstream, snapshot_store
+from libs.common.transport.archive import whole
+from libs.common.transport.bus import Bus
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.log import Log
+from libs.common.transport.objects_nats import NatsObjects
+from libs.common.transport.snapshot_store import SnapshotStore
 from services.scheduler import plugins
 from services.scheduler.aside import forked
 from services.scheduler.explain import explain, no_answer

@@ -14,8 +14,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from libs.common import fold, snapshot, snapshot_store, subjects
-from libs.common.bus import Bus
+from libs.common import fold, subjects
 from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster, is_removed
@@ -34,13 +33,15 @@ from libs.common.facts import (
     TermBegan,
 )
 from libs.common.inventory import Stocks
-from libs.common.log import Entry, Log
 from libs.common.messages import REMOVED, DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, Vitals, by_bytes
 from libs.common.model import JobId, NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
-from libs.common.snapshot_store import SnapshotStore
-from libs.common.writer import Writer
+from libs.common.transport import snapshot, snapshot_store
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Entry, Log
+from libs.common.transport.snapshot_store import SnapshotStore
+from libs.common.transport.writer import Writer
 from services.scheduler import orders
 from services.scheduler.aside import Aside, forked
 from services.scheduler.decide import NOBODY, Heard, decide

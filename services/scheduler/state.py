@@ -25,7 +25,7 @@ from libs.common.facts import (
     TermBegan,
     Unknown,
 )
-from libs.common.job_fold import homes
+from libs.common.folds.job_fold import homes
 from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId, attempt_key
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies

@@ -6,12 +6,12 @@ import pytest
 import pytest_asyncio
 
 from libs.common import subjects
-from libs.common.bus import Bus
-from libs.common.bus_memory import MemoryBus
-from libs.common.bus_nats import NatsBus
-from libs.common.log import Log
-from libs.common.log_jetstream import JetStreamLog, connect, create_stream
-from libs.common.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.bus import Bus
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.log import Log
+from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from tests.natsserver import NatsServer
 
 STREAM_BYTES = 256 << 20

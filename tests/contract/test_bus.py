@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from libs.common.bus import MESSAGE_BYTES_MAX, Bus
 from libs.common.errors import Unavailable
+from libs.common.transport.bus import MESSAGE_BYTES_MAX, Bus
 
 ANSWER_S = 5.0
 SHORT_S = 0.2

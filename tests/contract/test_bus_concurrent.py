@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from libs.common.bus import CONCURRENT_MAX, Bus, Handler
-from libs.common.bus_memory import MemoryBus
-from libs.common.bus_nats import NatsBus
-from libs.common.log_jetstream import connect
+from libs.common.transport.bus import CONCURRENT_MAX, Bus, Handler
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.log_jetstream import connect
 from libs.embedded import servers
 
 ANSWER_S = 5.0

@@ -8,9 +8,9 @@ from nats.js.api import DiscardPolicy
 
 from libs.common import subjects
 from libs.common.errors import Corrupt, Trimmed
-from libs.common.log import AppendRefused, Entry, Log, TrimmableLog
-from libs.common.log_jetstream import JetStreamLog
-from libs.common.log_memory import MemoryLog
+from libs.common.transport.log import AppendRefused, Entry, Log, TrimmableLog
+from libs.common.transport.log_jetstream import JetStreamLog
+from libs.common.transport.log_memory import MemoryLog
 from tests.contract.conftest import Logs
 
 QUOTA = subjects.QUOTA

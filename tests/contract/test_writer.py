@@ -13,10 +13,10 @@ from libs.common import fold, subjects
 from libs.common.clock import SystemClock
 from libs.common.cluster import Cluster
 from libs.common.errors import Fenced, Unavailable
-from libs.common.log import AppendRefused, AppendUnknown, Entry, Log
-from libs.common.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.model import JobId
-from libs.common.writer import GROUP_FACTS_MAX, Writer, was_stored
+from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
+from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.writer import GROUP_FACTS_MAX, Writer, was_stored
 from tests.contract.conftest import STREAM_BYTES, Logs
 from tests.natsserver import NatsServer
 

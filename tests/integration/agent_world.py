@@ -10,11 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from libs.common import facts as f
-from libs.common.bus_memory import MemoryBus
 from libs.common.clock import SystemClock
 from libs.common.errors import MusterError
-from libs.common.kv import MemoryOutputs
-from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.messages import (
     Desired,
     DesiredAsk,
@@ -33,6 +30,9 @@ from libs.common.messages import (
 )
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
 from libs.common.subjects import ask_node, desired, heartbeat, orders
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.kv import MemoryOutputs
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from services.node_agent.channels import Channels
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import msgpack
 import sqlalchemy as sa
 
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 from services.audit.chain import Link
 from services.audit.verify import Report
 

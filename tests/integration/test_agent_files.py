@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.file_messages import MISSING, OUTSIDE, PART_BYTES, PART_NAMES, PRUNED, UNREADABLE, FileAsk, FilePart
+from libs.common.messages.file_messages import MISSING, OUTSIDE, PART_BYTES, PART_NAMES, PRUNED, UNREADABLE, FileAsk, FilePart
 from libs.common.model import AttemptRef, JobId
 from libs.common.subjects import ask_node
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at

@@ -14,13 +14,13 @@ import pytest_asyncio
 from nats.aio.client import Client
 
 from libs.common import facts as f
-from libs.common.bus_nats import NatsBus
-from libs.common.kv_nats import KvOutputs, create_buckets
-from libs.common.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.messages import Heartbeat, Lease, Orders, OutputAsk, OutputChunk, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec
 from libs.common.settings import Settings, environment
 from libs.common.subjects import ask_node, heartbeat, orders
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.kv_nats import KvOutputs, create_buckets
+from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
 from libs.embedded import servers
 from services.node_agent.supervision.cgroups import CONTROLLERS
 from tests import cgroups

@@ -16,7 +16,7 @@ from libs.common import facts as f
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_uploads
-from libs.common.uploads import Bounds, UploadAsk, UploadPiece
+from libs.common.transport.uploads import Bounds, UploadAsk, UploadPiece
 from services.node_agent.job_directories import JobDirectories
 from tests.integration.agent_world import NODE, World, world_at
 

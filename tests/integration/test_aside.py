@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.common import snapshot
 from libs.common.model import JobId
+from libs.common.transport import snapshot
 from services.scheduler.aside import BUG, WAITING_MAX, Aside, forked
 from services.scheduler.explain import explain
 from services.scheduler.proof.trial import copied

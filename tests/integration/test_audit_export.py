@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.errors import Refused
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 from services.audit.commands import _span
 from services.audit.events import BEGINNING, Position, parse_position
 from services.audit.export import COLUMNS, SEQ_MAX, Span, lines

@@ -13,8 +13,8 @@ import pytest
 
 from libs.common import subjects
 from libs.common.errors import Corrupt, Fenced, Refused, Unavailable
-from libs.common.log import Entry
-from libs.common.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.log import Entry
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from services.audit.chain import Link, extend
 from services.audit.faults import DiskFull
 from services.audit.store import Store

@@ -12,8 +12,8 @@ from nats.errors import Error as NatsError
 
 from libs.common import subjects
 from libs.common.errors import Corrupt, Unavailable
-from libs.common.log_jetstream import connect
-from libs.common.stream_nats import NatsStream
+from libs.common.transport.log_jetstream import connect
+from libs.common.transport.stream_nats import NatsStream
 from libs.embedded.servers import Servers, start_servers
 from services.audit.publisher import Publisher
 from services.audit.service import Audit

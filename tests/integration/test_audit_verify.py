@@ -7,8 +7,8 @@ from pathlib import Path
 
 from libs.common import subjects
 from libs.common.facts import VERSION, Commit, JobAdmitted, encode
-from libs.common.log import Entry
 from libs.common.model import JobId
+from libs.common.transport.log import Entry
 from libs.embedded.servers import free_ports
 from services.audit.store import Store
 

@@ -11,8 +11,17 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.channel_messages import CHUNK_BYTES, ChannelAnswer, ChannelAsk, ChannelClose, ChannelOpen, ChannelSignal, Exec, Forward
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
+from libs.common.messages.channel_messages import (
+    CHUNK_BYTES,
+    ChannelAnswer,
+    ChannelAsk,
+    ChannelClose,
+    ChannelOpen,
+    ChannelSignal,
+    Exec,
+    Forward,
+)
 from libs.common.model import JobId
 from libs.common.subjects import ask_node
 from libs.embedded.servers import free_ports

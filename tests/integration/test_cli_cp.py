@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from libs.common import subjects
-from libs.common.file_messages import PART_BYTES, FileAsk, FilePart
+from libs.common.messages.file_messages import PART_BYTES, FileAsk, FilePart
 from libs.common.model import AttemptRef
 from services.node_agent.job_files import FileAnswers
 from tests.integration.gateway_world import KEY, World, gateway_world

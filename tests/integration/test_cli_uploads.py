@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from libs.common.uploads import MemoryUploads
+from libs.common.transport.uploads import MemoryUploads
 from tests.integration.gateway_world import KEY, World, gateway_world
 from tests.integration.test_cli_identity import Shell
 

@@ -13,10 +13,10 @@ import pytest
 from nats.aio.client import Client
 
 from libs.common import facts as f
-from libs.common import log_jetstream
-from libs.common.bus_nats import NatsBus
 from libs.common.errors import Unavailable
 from libs.common.model import NodeId
+from libs.common.transport import log_jetstream
+from libs.common.transport.bus_nats import NatsBus
 from libs.compose import containers as c
 from libs.compose.server import TOLD, Told
 from libs.embedded import certificates, identity, nats_config, permissions, servers

@@ -11,17 +11,17 @@ import pytest_asyncio
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler
-from libs.common.bus_nats import NatsBus
 from libs.common.clock import SystemClock
-from libs.common.kv import MemoryOutputs
-from libs.common.kv_nats import KvLeadership, create_buckets
-from libs.common.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.messages import PAGE_BYTES_MAX
 from libs.common.model import JobId, JobSpec, NodeId
-from libs.common.objects_nats import NatsObjects
 from libs.common.settings import Settings
-from libs.common.writer import Writer
+from libs.common.transport.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.kv import MemoryOutputs
+from libs.common.transport.kv_nats import KvLeadership, create_buckets
+from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.objects_nats import NatsObjects
+from libs.common.transport.writer import Writer
 from services.node_agent import observations as o
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on

@@ -7,9 +7,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from libs.common import access_entry
 from libs.common import facts as f
-from libs.common.access_entry import AccessEntry
+from libs.common.messages import access_entry
+from libs.common.messages.access_entry import AccessEntry
 from services.audit.store import Store
 from tests.integration.gateway_world import KEY, World, gateway_world
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, job_fold, snapshot
+from libs.common import fold
 from libs.common.cluster import Cluster
-from libs.common.log_memory import MemoryLog, MemoryStream
-from libs.common.snapshot_store import BASE_OBJECT, MemorySnapshots
+from libs.common.folds import job_fold
+from libs.common.transport import snapshot
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.snapshot_store import BASE_OBJECT, MemorySnapshots
 from services.audit.answers import Answers
 from services.audit.service import Audit
 from services.audit.store import Store

@@ -12,8 +12,8 @@ from typing import Any
 import nkeys
 import pytest
 
-from libs.common.log_memory import MemoryLog, MemoryStream
-from libs.common.snapshot_store import MemorySnapshots
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.http import audit as routes
 from services.audit.answers import Answers
 from services.audit.heads import Head, Signer

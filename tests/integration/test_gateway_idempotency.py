@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from libs.common.log_memory import MemoryStream
+from libs.common.transport.log_memory import MemoryStream
 from tests.integration.gateway_world import Json, World, gateway_world
 
 

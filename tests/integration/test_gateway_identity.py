@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.common import facts as f
-from libs.common.log_memory import MemoryStream
+from libs.common.transport.log_memory import MemoryStream
 from tests.integration.gateway_world import World, gateway_world
 
 

@@ -12,9 +12,9 @@ from yarl import URL
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.log import AppendUnknown
-from libs.common.log_memory import MemoryLog
 from libs.common.model import ID_PATTERN, JobId
+from libs.common.transport.log import AppendUnknown
+from libs.common.transport.log_memory import MemoryLog
 from tests.integration.gateway_world import KEY, World, gateway_world
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from libs.common.bus_nats import NatsBus
-from libs.common.kv import output_key
-from libs.common.kv_nats import KvOutputs, create_buckets
-from libs.common.log_jetstream import JetStreamLog, connect, create_stream
-from libs.common.objects_nats import NatsObjects, filled_part
 from libs.common.settings import Settings
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.kv import output_key
+from libs.common.transport.kv_nats import KvOutputs, create_buckets
+from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.objects_nats import NatsObjects, filled_part
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, free_ports, start_servers

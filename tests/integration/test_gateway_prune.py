@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.subjects import ask_node
-from libs.common.uploads import Upload
+from libs.common.transport.uploads import Upload
 from services.api_gateway.prune_intents import YOUNG_S, old_uploads
 from services.api_gateway.times import instant_ns
 from tests.integration.gateway_world import World, gateway_world

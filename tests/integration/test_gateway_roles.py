@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from libs.common import subjects
-from libs.common.channel_messages import Exec, Forward
+from libs.common.messages.channel_messages import Exec, Forward
 from libs.common.model import JobId
 from services.api_gateway import roles
 from services.api_gateway.http.channels import WISHES

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
-from libs.common.kv import output_key
 from libs.common.model import JobId
+from libs.common.transport.kv import output_key
 from tests.integration.gateway_world import FakeNode, World, gateway_world
 
 

@@ -9,11 +9,12 @@ import aiohttp
 import pytest
 
 from libs.common import facts as f
-from libs.common import job_fold, subjects
+from libs.common import subjects
 from libs.common.errors import Fenced
-from libs.common.log_memory import MemoryStream
+from libs.common.folds import job_fold
 from libs.common.model import GpuId, NodeId
-from libs.common.snapshot_store import MemorySnapshots
+from libs.common.transport.log_memory import MemoryStream
+from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.auth import hash_key
 from services.api_gateway.http import events
 from services.api_gateway.views import snapshots

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.common import log_jetstream
 from libs.common.errors import Refused, Unavailable
 from libs.common.settings import Settings
+from libs.common.transport import log_jetstream
 from libs.embedded import certificates, nats_config, permissions, servers
 from libs.embedded.living import die_with_parent
 from libs.embedded.permissions import Fleet

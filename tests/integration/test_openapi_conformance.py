@@ -21,10 +21,11 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from libs.common import snapshot, subjects
-from libs.common.bus import Bus
+from libs.common import subjects
 from libs.common.cluster import Cluster
 from libs.common.inventory import Stocks
+from libs.common.transport import snapshot
+from libs.common.transport.bus import Bus
 from services.api_gateway.openai.request import ENDPOINTS
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.job_files import FileAnswers

@@ -11,9 +11,9 @@ import pytest
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.clock import SystemClock
-from libs.common.log_jetstream import JetStreamLog, connect, create_stream
 from libs.common.model import JobId, JobSpec
-from libs.common.writer import Writer
+from libs.common.transport.log_jetstream import JetStreamLog, connect, create_stream
+from libs.common.transport.writer import Writer
 from services.scheduler.past import WAITING_MAX, Past, Question
 from tests.integration.test_agent_process import nats_server
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from libs.common.bus_memory import MemoryBus
 from libs.common.clock import SystemClock
-from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.settings import Settings
-from libs.common.snapshot_store import MemorySnapshots
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.openai.catalogue import Listed
 from services.quota.rates import WINDOW_NS
 from services.quota.service import Quota

@@ -18,8 +18,8 @@ from nacl.public import PrivateKey, SealedBox
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
+from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
 from libs.common.model import JobId
-from libs.common.secret_messages import SecretAnswer, SecretAsk
 from libs.embedded.identity import vault_key_file
 from tests.chaos.cluster import running
 from tests.integration.gateway_world import World, gateway_world

@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, snapshot, snapshot_store, subjects
-from libs.common.archive import archived, job_seqs, whole
-from libs.common.bus_nats import NatsBus
+from libs.common import fold, subjects
 from libs.common.clock import SystemClock
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Trimmed, Unavailable
-from libs.common.log import Entry
-from libs.common.log_jetstream import JetStreamLog, create_stream
 from libs.common.model import JobId, JobSpec
-from libs.common.objects_nats import NatsObjects
 from libs.common.settings import Settings
-from libs.common.snapshot_store import BASE_OBJECT
+from libs.common.transport import snapshot, snapshot_store
+from libs.common.transport.archive import archived, job_seqs, whole
+from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.log import Entry
+from libs.common.transport.log_jetstream import JetStreamLog, create_stream
+from libs.common.transport.objects_nats import NatsObjects
+from libs.common.transport.snapshot_store import BASE_OBJECT
 from libs.embedded.servers import start_servers
 from services.audit.answers import Answers
 from services.audit.archive import Archive

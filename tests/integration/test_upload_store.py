@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from libs.common.errors import Refused
-from libs.common.log_jetstream import connect
-from libs.common.uploads import PIECE_BYTES, MemoryUploads, UploadStore
-from libs.common.uploads_nats import NatsUploads
+from libs.common.transport.log_jetstream import connect
+from libs.common.transport.uploads import PIECE_BYTES, MemoryUploads, UploadStore
+from libs.common.transport.uploads_nats import NatsUploads
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, start_servers
 
@@ -97,7 +97,7 @@ async def test_pieces_that_a_killed_gateway_left_are_swept_once_they_are_old(ser
     await store.put("default", HASH, io.BytesIO(DATA))
     await store.js.publish("$O.UPLOADS.C.abandoned", DATA[:PIECE_BYTES])
     for again in (False, True):  # young, and old but just looked for
-        monkeypatch.setattr("libs.common.uploads_nats.ABANDONED_S", 0 if again else 60)
+        monkeypatch.setattr("libs.common.transport.uploads_nats.ABANDONED_S", 0 if again else 60)
         store.sweep_at = store.sweep_at if again else 0.0
         await store.put("physics", HASH, io.BytesIO(DATA))
         assert await pieces(store, "abandoned") == 1

@@ -12,7 +12,7 @@ import pytest
 
 from libs.common import subjects
 from libs.common.model import JobId
-from libs.common.uploads import PIECE_BYTES, MemoryUploads, UploadAsk, UploadPiece
+from libs.common.transport.uploads import PIECE_BYTES, MemoryUploads, UploadAsk, UploadPiece
 from tests.integration.gateway_world import World, gateway_world
 
 DATA = os.urandom(3 * PIECE_BYTES // 2)

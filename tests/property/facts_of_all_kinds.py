@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from libs.common import arrays, gpu_life, job_life, model_fold, node_life
+from libs.common import arrays, gpu_life, job_life, node_life
 from libs.common import facts as f
 from libs.common.cluster import Cluster, Job, Model, Node, all_over, owes_nothing
 from libs.common.facts import AnyFact
+from libs.common.folds import model_fold
 from libs.common.model import (
     CONTINUE,
     PER_LIFE,

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 from services.audit.alignment import Finding, Walk, findings, step
 from services.audit.chain import extend, link
 from services.audit.reading import read

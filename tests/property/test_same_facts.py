@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.common import facts as f
-from libs.common import snapshot, subjects
+from libs.common import subjects
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact, Commit
 from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.transport import snapshot
 from services.scheduler.decide import decide
 from services.scheduler.state import State
 from tests.history import SECOND, subject_of

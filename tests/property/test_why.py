@@ -11,10 +11,10 @@ from hypothesis import given as draw
 from hypothesis import strategies as st
 
 from libs.common import facts as f
-from libs.common import snapshot
 from libs.common.cluster import Job
 from libs.common.facts import AnyFact
 from libs.common.model import Array, Gpu, GpuId, JobId, NodeId, TenantId
+from libs.common.transport import snapshot
 from services.scheduler.decide import decide
 from services.scheduler.proof.change import Change
 from services.scheduler.proof.changes import KINDS, cheapest

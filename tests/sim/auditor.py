@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from libs.common import facts as f
 from libs.common.errors import Trimmed, Unavailable
-from libs.common.log import Entry, Log
+from libs.common.transport.log import Entry, Log
 from services.audit import chain
 from services.audit.store import Record
 from services.audit.trimmer import Trimmer

@@ -1,16 +1,16 @@
 """The simulated bus: messages that are lost, late, doubled, or cut off with their whole machine.
 
 `Network` is what lies between, `SimBus` one process's way to it; a dead process's subscriptions end with it. A listener handles its
-messages inside its own process, in the order of arrival, as `libs.common.bus_memory` does.
+messages inside its own process, in the order of arrival, as `libs.common.transport.bus_memory` does.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.bus import CONCURRENT_MAX, Handler
-from libs.common.bus_memory import Subscription, matches
 from libs.common.errors import Unavailable
+from libs.common.transport.bus import CONCURRENT_MAX, Handler
+from libs.common.transport.bus_memory import Subscription, matches
 from tests.sim.loop import Process
 from tests.sim.weather import Weather
 
@@ -80,7 +80,7 @@ class Network:
 
 
 class SimBus:
-    """See `libs.common.bus.Bus`. `host` is the machine that the process runs on."""
+    """See `libs.common.transport.bus.Bus`. `host` is the machine that the process runs on."""
 
     def __init__(self, network: Network, process: Process, host: str) -> None:
         self.network = network

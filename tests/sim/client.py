@@ -8,8 +8,8 @@ import asyncio
 from libs.common import subjects
 from libs.common.clock import Clock
 from libs.common.facts import AnyFact
-from libs.common.log import Log
-from libs.common.writer import Writer
+from libs.common.transport.log import Log
+from libs.common.transport.writer import Writer
 from tests.sim.workload import Act
 
 

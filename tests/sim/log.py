@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 from libs.common.errors import Corrupt, Unavailable
-from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent
-from libs.common.log_memory import BATCH_MAX, MemoryStream
+from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Extent
+from libs.common.transport.log_memory import BATCH_MAX, MemoryStream
 from tests.sim.loop import Process
 from tests.sim.weather import Weather
 

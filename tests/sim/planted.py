@@ -10,16 +10,18 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, job_fold, ledger, log_memory, node_fold, node_life, subjects
+from libs.common import fold, ledger, node_life, subjects
 from libs.common.change import NOTHING
 from libs.common.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
 from libs.common.facts import AnyFact
-from libs.common.log import AppendUnknown
+from libs.common.folds import job_fold, node_fold
 from libs.common.messages import Desired, Orders
 from libs.common.model import NodeId
 from libs.common.reservation import Reservation
 from libs.common.service import Shell
-from libs.common.writer import Writer
+from libs.common.transport import log_memory
+from libs.common.transport.log import AppendUnknown
+from libs.common.transport.writer import Writer
 from services.audit import trim
 from services.audit.trim import Decision, Policy, Standing
 from services.audit.trimmer import Trimmer

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from libs.common import facts as f
-from libs.common import job_fold
 from libs.common.change import NOTHING
 from libs.common.facts import AnyFact
+from libs.common.folds import job_fold
 from libs.common.job_life import RUNNING
 from services.scheduler.service import Scheduler
 

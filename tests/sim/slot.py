@@ -88,7 +88,7 @@ def cause(error: BaseException | None) -> BaseException | None:
 class SimLeadership:
     """The quorum write that renews a term: it takes a way to the log and back, and fails while the log stalls.
 
-    A term takes the key from lower ones, which then renew no more (`libs.common.kv_nats.KvLeadership`).
+    A term takes the key from lower ones, which then renew no more (`libs.common.transport.kv_nats.KvLeadership`).
     """
 
     def __init__(self, slot: Slot) -> None:

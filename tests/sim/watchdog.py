@@ -7,12 +7,12 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.bus import Bus
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster
-from libs.common.log import Log
 from libs.common.messages import Heartbeat
-from libs.common.writer import Writer
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Log
+from libs.common.transport.writer import Writer
 from services.scheduler.leases import Leases
 
 SUBJECT: Final = "facts.watchdog"

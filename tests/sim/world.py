@@ -19,11 +19,11 @@ from libs.common.cluster import Cluster, live_jobs
 from libs.common.error_catalogue import Seen
 from libs.common.error_rows import catalogue
 from libs.common.errors import Corrupt, MusterError
-from libs.common.kv import MemoryOutputs
-from libs.common.log import Entry
 from libs.common.model import GpuHold
 from libs.common.settings import Settings
-from libs.common.snapshot_store import MemorySnapshots
+from libs.common.transport.kv import MemoryOutputs
+from libs.common.transport.log import Entry
+from libs.common.transport.snapshot_store import MemorySnapshots
 from services.audit.trim import Policy
 from services.audit.trimmer import Trimmer
 from services.node_agent.health.devices import Policy as DevicePolicy

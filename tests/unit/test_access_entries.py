@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from libs.common import access_entry
 from libs.common.clock import SystemClock
 from libs.common.errors import Corrupt
 from libs.common.facts import FACT_BYTES_MAX, AccessRecorded, AnyFact, check_fact_size
+from libs.common.messages import access_entry
 from services.api_gateway.access import BATCH_BYTES, BUFFER_BYTES_MAX, STRANGERS_MAX, Recorder
 from services.api_gateway.roles import Principal
 

@@ -2,12 +2,13 @@
 
 import msgspec
 
-from libs.common import arrays, snapshot
+from libs.common import arrays
 from libs.common import facts as f
 from libs.common.change import NOTHING
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, TenantId
 from libs.common.ordering import Use
+from libs.common.transport import snapshot
 from services.quota.decide import decide as quota_decide
 from services.quota.state import State as QuotaState
 from services.scheduler.decide import decide

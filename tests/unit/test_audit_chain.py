@@ -4,7 +4,7 @@ import msgpack
 import pytest
 
 from libs.common.errors import Corrupt
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 from services.audit.alignment import Finding
 from services.audit.chain import GENESIS, extend, link
 from services.audit.reading import UNREADABLE, FactRow, read

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.common.access_entry import AccessEntry, encode, pack
 from libs.common.errors import Refused
+from libs.common.messages.access_entry import AccessEntry, encode, pack
 from services.audit.chain import GENESIS, link
 from services.audit.events import BEGINNING, DEPTH_MAX, EVENT_BYTES_MAX, Position, events, parse_position, show_position, source_of
 from services.audit.events import encode as encode_event

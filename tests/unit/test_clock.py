@@ -5,9 +5,9 @@ import pytest
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.clock import APART_MAX_S, ClockWatch
-from libs.common.log_memory import MemoryLog, MemoryStream
 from libs.common.model import JobId
-from libs.common.writer import Writer
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.writer import Writer
 
 NOW_S = 1_000_000
 

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common.bus_memory import MemoryBus
 from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
 from libs.common.messages import Desired, DesiredAsk, by_bytes
 from libs.common.model import NodeId
 from libs.common.subjects import desired as desired_subject
+from libs.common.transport.bus_memory import MemoryBus
 from services.node_agent.desired import fetch
 from services.scheduler import desired_pages
 from services.scheduler.desired_pages import DesiredPages

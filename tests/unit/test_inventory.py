@@ -5,10 +5,10 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import inventory as stock
-from libs.common.bus import MESSAGE_BYTES_MAX
 from libs.common.cluster import Cluster
 from libs.common.inventory import Inventory, Stocks
 from libs.common.model import NodeId
+from libs.common.transport.bus import MESSAGE_BYTES_MAX
 from tests.given import given, member, placed, registered, waiting
 
 

@@ -5,8 +5,9 @@ that one that did not changed nothing.
 import pytest
 
 from libs.common import facts as f
-from libs.common import job_fold, job_life
+from libs.common import job_life
 from libs.common.facts import AnyFact, Unknown
+from libs.common.folds import job_fold
 from libs.common.model import TenantId
 from tests.history import (
     History,

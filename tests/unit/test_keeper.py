@@ -5,9 +5,9 @@ import signal
 from pathlib import Path
 
 from libs.common import facts as f
-from libs.common.admission import Admitted
-from libs.common.bus_memory import MemoryBus
+from libs.common.messages.admission import Admitted
 from libs.common.model import NodeId
+from libs.common.transport.bus_memory import MemoryBus
 from libs.embedded import keeper
 from libs.embedded.keeper import Keeper
 from services.api_gateway.admission import Admission

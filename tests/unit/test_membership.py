@@ -4,10 +4,10 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import node_life
-from libs.common.admission import Admitted, Invitation, admitted, invitation
 from libs.common.cluster import Cluster, Node, membership_of
 from libs.common.errors import Refused
 from libs.common.messages import Heartbeat, Roster, RosterEntry
+from libs.common.messages.admission import Admitted, Invitation, admitted, invitation
 from libs.common.model import NodeId, Timing
 from services.api_gateway import membership_intents as intents
 from services.api_gateway.problems import Problem

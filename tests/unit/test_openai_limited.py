@@ -10,12 +10,13 @@ from random import Random
 
 import pytest
 
-from libs.common import rate_messages, subjects
-from libs.common.bus_memory import MemoryBus
+from libs.common import subjects
 from libs.common.clock import SystemClock
 from libs.common.cluster import Cluster, Tenant
+from libs.common.messages import rate_messages
+from libs.common.messages.rate_messages import Slice
 from libs.common.model import TenantId
-from libs.common.rate_messages import Slice
+from libs.common.transport.bus_memory import MemoryBus
 from services.api_gateway.openai.errors import ApiError, RateLimited
 from services.api_gateway.openai.limited import Limited
 from services.api_gateway.roles import Principal

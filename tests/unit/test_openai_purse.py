@@ -1,7 +1,7 @@
 """A gateway's part of a minute: spent once, over before quota's minute is, and given back where it is not needed."""
 
+from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
-from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
 from services.api_gateway.openai.purse import REFUSED_NS, Need, Purse
 
 SECOND = 1_000_000_000

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from libs.common.bus_memory import MemoryBus
 from libs.common.clock import SystemClock
-from libs.common.kv import MemoryOutputs
-from libs.common.log_memory import MemoryLog
 from libs.common.settings import Settings
-from libs.common.snapshot_store import MemorySnapshots
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.kv import MemoryOutputs
+from libs.common.transport.log_memory import MemoryLog
+from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway import intents, roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import ANSWERS

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.common import facts as f
-from libs.common import order_fold
+from libs.common.folds import order_fold
 from libs.common.model import JobId
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain

@@ -9,8 +9,8 @@ import pytest
 
 from libs.cli.packing import Packed, pack
 from libs.common.errors import Refused
+from libs.common.transport.uploads import Bounds
 from libs.common.unpacking import unpack
-from libs.common.uploads import Bounds
 
 BOUNDS = Bounds(1 << 20, 100)
 

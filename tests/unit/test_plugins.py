@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
-from libs.common import snapshot
 from libs.common.cluster import Cluster
 from libs.common.model import JobId, TenantId
 from libs.common.plugins import ORDER, SCORE, PluginFault
+from libs.common.transport import snapshot
 from services.scheduler import plugins, policies
 from services.scheduler.decide import Heard, catch_up, decide
 from services.scheduler.explain import explain

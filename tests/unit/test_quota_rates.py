@@ -3,8 +3,8 @@
 from random import Random
 
 from libs.common.cluster import Tenant
+from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
-from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
 from services.quota.rates import SLICES, WINDOW_NS, Rates
 
 T = TenantId("t")

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from libs.common.bus_memory import MemoryBus
 from libs.common.clock import SystemClock
-from libs.common.kv import MemoryOutputs
-from libs.common.log_memory import MemoryLog
 from libs.common.settings import Settings
-from libs.common.snapshot_store import MemorySnapshots
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.kv import MemoryOutputs
+from libs.common.transport.log_memory import MemoryLog
+from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import ROUTERS

@@ -3,8 +3,8 @@
 import pytest
 
 from libs.common import facts as f
-from libs.common import job_fold
 from libs.common.facts import AnyFact
+from libs.common.folds import job_fold
 from libs.common.model import JobId
 from services.scheduler.state import State
 from tests.given import ended, given, member, placed, registered, waiting

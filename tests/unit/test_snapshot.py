@@ -5,9 +5,10 @@ from random import Random
 import msgspec
 import pytest
 
-from libs.common import fold, snapshot
+from libs.common import fold
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt
+from libs.common.transport import snapshot
 from tests.history import History
 from tests.property.facts_of_all_kinds import moves
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from libs.common.errors import Corrupt
-from libs.common.log import Entry
+from libs.common.transport.log import Entry
 from services.audit import chain
 from services.audit.store import Record
 from services.audit.trim import STEP_MAX, Decision, Policy, Standing, decide, prove

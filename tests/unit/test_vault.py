@@ -8,7 +8,7 @@ import pytest
 from nacl.public import PrivateKey, SealedBox
 
 from libs.common.errors import Corrupt, Refused
-from libs.common.kv import MemoryOutputs
+from libs.common.transport.kv import MemoryOutputs
 from services.api_gateway.vault import Vault, sealed_to
 
 VALUE = "correct horse battery staple"

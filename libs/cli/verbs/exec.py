@@ -33,7 +33,7 @@ def command(ref: str, words: tuple[str, ...], stdin: bool, tty: bool, node: str)
     Exit code: the command's; 128 + the signal that ended it; 126 or 127 when it could not be executed.
     """
     from libs.cli.execution import execute
-    from libs.common.channel_messages import Exec
+    from libs.common.messages.channel_messages import Exec
 
     words = words[1:] if words[:1] == ("--",) else words
     if tty and not os.isatty(0):

@@ -25,7 +25,7 @@ def command(url: str, token: str, foreground: bool, systemd: bool, again: bool, 
     muster node add                                     at the cluster: prints the next line
     muster join https://10.0.0.1:8443 --token msj...    here
     """
-    from libs.common.admission import invitation
+    from libs.common.messages.admission import invitation
     from libs.join import agent
 
     if foreground and systemd:

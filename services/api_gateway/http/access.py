@@ -6,11 +6,12 @@ from contextlib import aclosing
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common import access_entry, subjects
 from libs.common import facts as f
-from libs.common.access_entry import AccessEntry
+from libs.common import subjects
 from libs.common.errors import Corrupt
-from libs.common.log import Entry
+from libs.common.messages import access_entry
+from libs.common.messages.access_entry import AccessEntry
+from libs.common.transport.log import Entry
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.events import EVENTS_MAX, SCAN_MAX

@@ -10,8 +10,8 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
-from libs.common import archive
 from libs.common.errors import Unavailable
+from libs.common.transport import archive
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, documented, settled

@@ -19,9 +19,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from libs.common.channel_messages import COMMAND_BYTES_MAX, ChannelClose, ChannelOpen, Exec, Forward
 from libs.common.cluster import Job
 from libs.common.errors import Refused, Unavailable
+from libs.common.messages.channel_messages import COMMAND_BYTES_MAX, ChannelClose, ChannelOpen, Exec, Forward
 from libs.common.model import NodeId
 from libs.common.redaction import redacted
 from services.api_gateway import roles

@@ -12,8 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from libs.common import facts as f
 from libs.common.errors import Refused
 from libs.common.facts import KINDS, Commit
-from libs.common.log import Entry
 from libs.common.model import JobId
+from libs.common.transport.log import Entry
 from services.api_gateway import roles
 from services.api_gateway.fields import check_range
 from services.api_gateway.gateway import Gateway

@@ -7,7 +7,7 @@ from starlette.responses import Response, StreamingResponse
 
 from libs.common.cluster import Job
 from libs.common.errors import Refused
-from libs.common.file_messages import FILE
+from libs.common.messages.file_messages import FILE
 from libs.common.model import NodeId
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import BYTES, TAR

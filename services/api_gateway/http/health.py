@@ -6,7 +6,8 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common import facts, snapshot
+from libs.common import facts
+from libs.common.transport import snapshot
 from services.api_gateway.http.queries import answer, gateway_of
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -12,8 +12,8 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.admission import Invitation
 from libs.common.facts import NodeRemovalRequested
+from libs.common.messages.admission import Invitation
 from libs.common.settings import Settings
 from services.api_gateway import membership_intents as intents
 from services.api_gateway import roles

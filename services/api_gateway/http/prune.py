@@ -12,7 +12,7 @@ from libs.common.cluster import is_removed
 from libs.common.errors import Unavailable
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import NodeId
-from libs.common.uploads import Upload
+from libs.common.transport.uploads import Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read

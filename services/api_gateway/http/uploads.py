@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from libs.common.errors import Refused
 from libs.common.settings import Settings
-from libs.common.uploads import SHA256, Upload
+from libs.common.transport.uploads import SHA256, Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import UploadShown
 from services.api_gateway.http.queries import Query, answer, documented, gateway_of, principal_of, read

@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from libs.common import rate_messages, subjects
-from libs.common.bus import Bus
+from libs.common import subjects
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
+from libs.common.messages import rate_messages
+from libs.common.messages.rate_messages import SliceReturn
 from libs.common.model import TenantId
-from libs.common.rate_messages import SliceReturn
+from libs.common.transport.bus import Bus
 from services.api_gateway.openai.errors import ApiError, RateLimited
 from services.api_gateway.openai.metering import Grant
 from services.api_gateway.openai.purse import Need, Purse

@@ -5,8 +5,8 @@ Pure; time comes in as an argument (nanoseconds of a clock that never goes back)
 
 from typing import Final, NamedTuple
 
+from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
-from libs.common.rate_messages import Slice, SliceAsk, SliceReturn
 from services.api_gateway.openai.metering import Headers
 
 # What quota refused is not asked for again for so long: others may give something back meanwhile.

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
-from libs.common.archive import archived, whole
-from libs.common.bus import Bus
-from libs.common.log import Entry, Log
+from libs.common.transport.archive import archived, whole
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Entry, Log
 
 RECENT_ENTRIES_MAX: Final = 4_096
 RECENT_BYTES_MAX: Final = 16 << 20

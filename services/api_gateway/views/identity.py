@@ -2,8 +2,8 @@
 
 import msgspec
 
-from libs.common.access_entry import AccessEntry
 from libs.common.cluster import Cluster, Key, Tenant
+from libs.common.messages.access_entry import AccessEntry
 from libs.common.model import WHOLE_GPU
 from services.api_gateway.times import rfc3339
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from libs.common import facts as f
-from libs.common import fold, snapshot_store
+from libs.common import fold
 from libs.common.cluster import Cluster
-from libs.common.snapshot_store import SnapshotStore
+from libs.common.transport import snapshot_store
+from libs.common.transport.snapshot_store import SnapshotStore
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.models import model_shown

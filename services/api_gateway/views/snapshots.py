@@ -1,7 +1,7 @@
 """Snapshots of the gateway's state: stored every so many commits, loaded at start, so that start = snapshot + the log's tail.
 
-Two objects: `cluster` is `libs.common.snapshot` (any service may start from it), `history.<seq>` is the list of commits per job of the same
-sequence, stored first, so that a crash in between leaves the older pair whole.
+Two objects: `cluster` is `libs.common.transport.snapshot` (any service may start from it), `history.<seq>` is the list of commits per job
+of the same sequence, stored first, so that a crash in between leaves the older pair whole.
 Encoding holds the interpreter: about 5 ms per 10,000 jobs. It happens on the loop's thread, between two commits, because no other thread
 could read a consistent state without copying it, which costs more; the price is one such pause in SNAPSHOT_EVERY commits.
 """
@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common import snapshot, snapshot_store
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Unavailable
-from libs.common.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
+from libs.common.transport import snapshot, snapshot_store
+from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
 from services.api_gateway.views.history import History
 
 SNAPSHOT_EVERY: Final = 50_000

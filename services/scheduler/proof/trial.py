@@ -7,11 +7,12 @@ it by value, the live scheduler by a fork (`aside.py`).
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from libs.common import job_life, snapshot, subjects
+from libs.common import job_life, subjects
 from libs.common.change import Stamp
 from libs.common.cluster import Job
 from libs.common.facts import AnyFact, JobFinished, JobPlaced, JobPreempted, JobReleased
 from libs.common.model import JobId
+from libs.common.transport import snapshot
 from services.scheduler.decide import Heard, decide
 from services.scheduler.state import State
 

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from libs.common import facts as f
-from libs.common import fold, snapshot
+from libs.common import fold
 from libs.common.cluster import Cluster
 from libs.common.errors import Trimmed
 from libs.common.job_life import ENDED
-from libs.common.snapshot_store import BASE_OBJECT
+from libs.common.transport import snapshot
+from libs.common.transport.snapshot_store import BASE_OBJECT
 from services.scheduler.state import State as SchedulerState
 from tests.sim.checkers.checker import Checker
 

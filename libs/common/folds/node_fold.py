@@ -5,10 +5,11 @@ so that a NodeLost and a NodeRegistered that crossed on the wire end in the same
 """
 
 from libs.common import facts as f
-from libs.common import job_fold, node_life
+from libs.common import node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, GpuView, Node, is_removed
-from libs.common.device_fold import follow_devices, forget_health
+from libs.common.folds import job_fold
+from libs.common.folds.device_fold import follow_devices, forget_health
 from libs.common.model import NodeId, attempt_key
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from libs.common.errors import Corrupt
-from libs.common.log import AppendRefused, Entry, Extent, message_id, not_held
+from libs.common.transport.log import AppendRefused, Entry, Extent, message_id, not_held
 
 BATCH_MAX: Final = 512
 

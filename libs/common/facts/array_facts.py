@@ -1,6 +1,6 @@
 """The fact about job arrays. Pure; part of the union in `facts.py`."""
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import JobId, TenantId
 
 

@@ -5,7 +5,7 @@ removed stays removed, because the count by which nodes outlive a control plane 
 names.
 """
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import NodeId
 
 

@@ -23,8 +23,8 @@ from nats.js.errors import APIError, NotFoundError
 from libs.common import subjects
 from libs.common.cancellation import heed
 from libs.common.errors import Corrupt, Refused, Unavailable
-from libs.common.log import AppendRefused, AppendUnknown, Entry, Extent, message_id, not_held, settled_bounds
 from libs.common.settings import Settings
+from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Extent, message_id, not_held, settled_bounds
 
 APPEND_TIMEOUT_S: Final = 2.0
 ASK_TIMEOUT_S: Final = 2.0

@@ -3,7 +3,7 @@
 No fact holds a secret: a key is known by the SHA-256 of its text.
 """
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import PER_LIFE, TenantId
 
 

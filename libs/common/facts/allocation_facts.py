@@ -2,7 +2,7 @@
 `facts.py`. When an allocation is over as long as nobody extends it, JobPlaced says.
 """
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import JobId
 
 

@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections import deque
 
-from libs.common.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler, too_large
 from libs.common.errors import Unavailable
+from libs.common.transport.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler, too_large
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Facts of the gateways about nodes that are kept for somebody, or for nobody, during some time. Pure; part of the union in `facts.py`."""
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import NodeId, TenantId
 
 

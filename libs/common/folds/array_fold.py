@@ -6,10 +6,11 @@ one by one, in order, each a job like any other. So what has not begun costs not
 
 from msgspec.structs import replace
 
-from libs.common import arrays, arrivals, job_life, order_fold
+from libs.common import arrays, arrivals, job_life
 from libs.common import facts as f
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cancel, Cluster, Job
+from libs.common.folds import order_fold
 from libs.common.model import JobId
 
 

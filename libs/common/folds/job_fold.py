@@ -6,10 +6,11 @@ members, so that the order in which two nodes speak does not matter.
 
 from collections.abc import Collection
 
-from libs.common import array_fold, arrivals, job_life, ledger, model_fold, order_fold, preemption_fold
+from libs.common import arrivals, job_life, ledger
 from libs.common import facts as f
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Elements, Job, MemberView, all_over, known_to_agent, tenant_of
+from libs.common.folds import array_fold, model_fold, order_fold, preemption_fold
 from libs.common.model import JobId, Member, NodeId, attempt_key
 from libs.common.ordering import MIB
 

@@ -3,7 +3,7 @@
 Pure; part of the union in `facts.py`.
 """
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import Timing
 
 

@@ -4,7 +4,7 @@ A device has one health at a time, and its node's agent alone says which: of sev
 Whether operators let work onto it is another thing, and the gateways' to say: neither undoes the other.
 """
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import AttemptRef, GpuId, NodeId
 
 

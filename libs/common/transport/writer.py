@@ -15,7 +15,7 @@ from libs.common import facts as f
 from libs.common.clock import Clock, warn_if_behind
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
-from libs.common.log import AppendRefused, AppendUnknown, Entry, Log
+from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
 
 # An election takes 4 to 9 s; past this the process gives up, and its supervisor starts it again.
 APPEND_BUDGET_S: Final = 45.0

@@ -8,9 +8,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from libs.common.bus import CONCURRENT_MAX, Handler, too_large
 from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
+from libs.common.transport.bus import CONCURRENT_MAX, Handler, too_large
 
 # The header by which NATS services say that an answer is none; the value says why.
 ERROR_HEADER: Final = "Nats-Service-Error"

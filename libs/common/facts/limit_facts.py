@@ -1,6 +1,6 @@
 """Facts of quota about tenants' budgets. Pure; part of the union in `facts.py`."""
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import TenantId
 
 

@@ -2,7 +2,7 @@
 union in `facts.py`.
 """
 
-from libs.common.fact import Fact
+from libs.common.facts.fact import Fact
 from libs.common.model import JobId
 
 

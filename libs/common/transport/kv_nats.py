@@ -16,8 +16,8 @@ from nats.js.errors import NotFoundError
 from libs.common import subjects
 from libs.common.cancellation import heed
 from libs.common.errors import Unavailable
-from libs.common.log_jetstream import ASK_TIMEOUT_S
 from libs.common.settings import Settings
+from libs.common.transport.log_jetstream import ASK_TIMEOUT_S
 
 CREATE_TRIES: Final = 20
 CREATE_AGAIN_S: Final = 0.5

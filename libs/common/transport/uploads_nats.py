@@ -20,7 +20,7 @@ from nats.js.object_store import ObjectStore
 from libs.common import subjects
 from libs.common.cancellation import heed
 from libs.common.errors import Refused, Unavailable
-from libs.common.uploads import PIECE_BYTES, Piece, Upload
+from libs.common.transport.uploads import PIECE_BYTES, Piece, Upload
 
 ASK_TIMEOUT_S: Final = 10.0
 # Pieces that belong to no archive after so long are nobody's: a gateway was killed while it wrote them. How often they are looked for.

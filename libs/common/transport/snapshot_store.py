@@ -7,10 +7,10 @@ against the archive: behind it the log may be trimmed. The real store is `object
 import logging
 from typing import Final, Protocol
 
-from libs.common import snapshot
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Unavailable
-from libs.common.log import Log, settled_bounds
+from libs.common.transport import snapshot
+from libs.common.transport.log import Log, settled_bounds
 
 CLUSTER_OBJECT: Final = "cluster"
 BASE_OBJECT: Final = "base"

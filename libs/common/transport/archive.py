@@ -11,9 +11,9 @@ from typing import Final, cast
 import msgspec
 
 from libs.common import subjects
-from libs.common.bus import Bus
 from libs.common.errors import Refused, Trimmed, Unavailable
-from libs.common.log import Entry, Log
+from libs.common.transport.bus import Bus
+from libs.common.transport.log import Entry, Log
 
 # One answer's commits together; a single commit may be 512 KiB, and a message 1 MiB.
 PAGE_BYTES: Final = 384 << 10
