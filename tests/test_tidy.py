@@ -111,9 +111,8 @@ PURE: Final = (
     "services/scheduler/what_if.py",
 )
 IMPURE_MODULES: Final = (*("asyncio", "os", "time", "random", "uuid", "nats", "socket", "subprocess", "pathlib", "datetime", "threading"),)
-NATS_FILES: Final = tuple(
-    f"libs/common/transport/{stem}.py" for stem in "log_jetstream bus_nats kv_nats objects_nats stream_nats uploads_nats".split()
-)
+NATS_STEMS: Final = ("bus_nats", "kv_nats", "log_jetstream", "objects_nats", "stream_nats", "uploads_nats")
+NATS_FILES: Final = tuple(f"libs/common/transport/{stem}.py" for stem in NATS_STEMS)
 EMPTY_NAMES: Final = ("manager", "handler", "handlers", "util", "utils", "helper", "helpers", "base", "core", "impl")
 
 # Where everything is caught, and why.
