@@ -1,10 +1,11 @@
-"""The process that calls one vendor's library (`python -m services.node_agent.drivers.child nvidia`), for a call into a driver may hang or
-crash.
+"""The process that calls one vendor's library (`python -m services.node_agent.drivers.child nvidia PID`, by the PID of who asks), for a
+call into a driver may hang or crash.
 
 Each line on stdin is an Ask, answered with a line for each device that it names; whoever asks has a deadline for each line, and kills this
 process when it passes (`vendor_process.py`). It ends with its stdin, and with its agent even where a call hangs.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -91,6 +92,8 @@ def _of(device: str, call: Callable[[str], Answer]) -> Answer:
 
 def main() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[2]):
+        return  # who asks was gone before the kernel was told to tell
     # What a binding prints must not stand between the answers.
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
     child = Child(sys.argv[1])

@@ -40,7 +40,7 @@ class VendorProcess:
 
     def __init__(self, vendor: str, answer_s: float, begin_s: float, command: Sequence[str] = ()) -> None:
         self.vendor, self.answer_s, self.begin_s = vendor, answer_s, begin_s
-        self.command = command or (sys.executable, "-P", "-m", "services.node_agent.drivers.child", vendor)
+        self.command = command or (sys.executable, "-P", "-m", "services.node_agent.drivers.child", vendor, str(os.getpid()))
         self.child: asyncio.subprocess.Process | None = None
         self.turn = asyncio.Lock()
         self.opened = False
