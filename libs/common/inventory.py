@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from libs.common import gpu_life
 from libs.common.change import Change
-from libs.common.cluster import Cluster, Node
+from libs.common.cluster import Cluster, GpuView, Node
 from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from libs.common.node_life import REMOVED
 
@@ -78,5 +79,10 @@ def _behind(cluster: Cluster, after: str) -> list[Node]:
 
 def _stock(cluster: Cluster, node: Node) -> NodeStock:
     views = [cluster.gpus[uuid] for uuid in node.gpus]
-    gpus = [(uuid, view.health, WHOLE_GPU - view.held) for uuid, view in zip(node.gpus, views, strict=True)]
+    gpus = [(uuid, _state(view), WHOLE_GPU - view.held) for uuid, view in zip(node.gpus, views, strict=True)]
     return NodeStock(node.node_id, node.state, " + ".join(dict.fromkeys([view.gpu.model for view in views])), gpus)
+
+
+def _state(view: GpuView) -> str:
+    """What its operators say of it, and where they let work onto it, its health."""
+    return view.health if view.service == gpu_life.ONLINE else view.service

@@ -43,7 +43,8 @@ def service(body: object, views: Sequence[GpuView], cluster: Cluster) -> list[Se
 
 
 def _ended(job: Job, user: str) -> list[ServiceFact]:
-    if job.spec.serve is not None or job.spec.allocation is not None:
+    """What runs again elsewhere does; a replica is replaced, an allocation is over, and so is a job that must not run twice."""
+    if job.spec.serve is not None or job.spec.allocation is not None or not job.spec.requeue:
         return [CancelRequested(job_id=job.job_id, grace_s=job.spec.grace_s, user=user)]
     fact = order_intents.requeue(job, user)
     return [fact] if fact is not None else []

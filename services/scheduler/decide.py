@@ -161,7 +161,7 @@ def expire(state: State) -> Sequence[AnyFact]:
 
 
 def stop_unsaved(state: State) -> Sequence[AnyFact]:
-    """A job that was told to save its work and has not its work in its time is stopped as any other."""
+    """A job that was told to save its work and has not saved it in its time is stopped as any other."""
     for job_id in state.preemptible.overdue:
         job = state.cluster.jobs[job_id]
         return (_stop_order(job, job.stop_reason, 15, job.spec.grace_s),)

@@ -1,8 +1,8 @@
 """Gangs of more than one size (`nodes` to `nodes_max`): an attempt is given as many nodes as there are for it when it is placed, and one
 that saves its work is begun anew with more when they are free and nobody else could use them.
 
-Pure. What such a gang needs is its fewest nodes: everybody else reckons with these alone, and what it is given beyond them delays nobody.
-The simulation's checker is `gangs_grow_past_nobody`.
+Pure. What such a gang needs is its fewest nodes: everybody else reckons with these alone, and what it is given beyond them delays
+nobody before it in line. The simulation's checker is `gangs_grow_past_nobody`.
 """
 
 from collections.abc import Sequence
@@ -56,8 +56,8 @@ def grow(state: State) -> Sequence[AnyFact]:
 
 
 def _runs_whole(state: State, job: Job) -> bool:
-    """And on nodes that are heard: one that is not cannot be told to end it."""
-    stays = not job.stop_reason and job.cancel is None and not silent_nodes(state.cluster, job)
+    """And on nodes that are heard: one that is not cannot be told to end it. One on hold would not begin again."""
+    stays = not job.stop_reason and job.cancel is None and not job.order.held and not silent_nodes(state.cluster, job)
     return stays and all(member.state == job_life.STARTED for member in job.members.values())
 
 
@@ -65,9 +65,10 @@ def _more_room(state: State, job: Job) -> Room | None:
     shape, held, has = shape_of(job), share_of(job), len(job.members)
     own = sum(1 << state.capacity.index[node_id] for node_id in job.members)
     ranking = state.capacity.ranking(shape.wish, circle_of(state.cluster, job.tenant))
-    free = ranking.members & ~own & ~closed_to(state, job)
+    closed = closed_to(state, job)
+    free = ranking.members & ~own & ~closed
     free &= ~_wanted(state, job) if free else 0
-    if not free or over_limit(state, shape.on(has + 1), held):
+    if not free or own & closed or over_limit(state, shape.on(has + 1), held):
         return None
     room = room_again(state, job, shape.wish, own | free)
 

@@ -93,7 +93,7 @@ def _no_answer(question: Question, text: str) -> bytes:
     return msgspec.json.encode(no_answer(question.job_id, "unknown", text, question.at))
 
 
-async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement: str = DEFAULT) -> State:
+async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement: str = DEFAULT, grow_after_s: int = 0) -> State:
     """The state as of a past sequence, folded again from the last snapshot before it.
 
     Raises Unavailable when neither the log nor the archive gives what is needed.
@@ -103,11 +103,11 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement
         async for batch in batches:
             for entry in batch:
                 if entry.seq > seq:
-                    return State(cluster, placement=placement)
+                    return State(cluster, placement=placement, grow_after_s=grow_after_s)
                 fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
             if not batch or cluster.seq >= seq:
-                return State(cluster, placement=placement)
-    return State(cluster, placement=placement)
+                return State(cluster, placement=placement, grow_after_s=grow_after_s)
+    return State(cluster, placement=placement, grow_after_s=grow_after_s)
 
 
 async def main(question: Question) -> bytes:
@@ -116,7 +116,8 @@ async def main(question: Question) -> bytes:
     plugins.load()
     client = await log_jetstream.connect_as(settings, "scheduler")
     try:
-        state = await state_at(log_jetstream.JetStreamLog(client), NatsBus(client), NatsObjects(client), question.at, settings.placement)
+        log, kept = log_jetstream.JetStreamLog(client), NatsObjects(client)
+        state = await state_at(log, NatsBus(client), kept, question.at, settings.placement, settings.grow_after_s)
         return msgspec.json.encode(explain(state, question.job_id, forked))
     finally:
         await client.close()

@@ -16,6 +16,7 @@ GPU = {
     "state": "IN_USE",
     "held_share": 100,
     "health": "healthy",
+    "suspicion": "",
     "service": "online",
     "verdict": "",
     "detail": "",

@@ -50,8 +50,8 @@ def test_by_force_a_job_waits_for_its_next_attempt() -> None:
     assert said(FORCED, device("j.2")) == [fact("offline"), RequeueRequested(job_id=JobId("j"), attempt=2, user="ada")]
 
 
-def test_by_force_a_replica_and_an_allocation_end() -> None:
-    for asked in ({"serve": Serve(model="m", generation=1)}, {"allocation": Allocation(expires_s=60)}):
+def test_by_force_a_replica_an_allocation_and_what_must_not_run_twice_end() -> None:
+    for asked in ({"serve": Serve(model="m", generation=1)}, {"allocation": Allocation(expires_s=60)}, {"requeue": False}):
         first, ended = said(FORCED, device("j.2"), **asked)
         assert first == fact("offline") and isinstance(ended, CancelRequested) and ended.user == "ada"
 

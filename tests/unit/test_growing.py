@@ -108,6 +108,15 @@ def test_one_that_goes_on_unheard_is_not_begun_anew() -> None:
     assert grown(ripe(lost, registered("d"), most=3, on_control_loss="continue")) == []
 
 
+def test_one_on_hold_is_not_begun_anew_for_it_would_not_begin() -> None:
+    assert grown(ripe(f.JobUpdated(job_id=J, held=True, user="u"))) == []
+
+
+def test_one_whose_own_node_is_to_be_kept_for_others_is_not_begun_anew() -> None:
+    soon = f.ReservationSet(reservation="m", nodes=(NodeId("a"),), start_ns=1 << 59, end_ns=1 << 60, user="u")
+    assert grown(ripe(soon)) == []
+
+
 def test_who_waits_at_a_limit_is_in_the_way_of_its_own_tenant_only() -> None:
     tight = f.TenantSet(tenant=TenantId("red"), max_gpu_share=100)
     assert grown(ripe(tight, waiting("reds", gpus=4, tenant="red"))) == ["a", "b", "c"]

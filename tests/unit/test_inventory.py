@@ -19,11 +19,12 @@ def inventory(cluster: Cluster, after: str = "", stocks: Stocks | None = None) -
 def test_it_says_of_every_device_how_much_of_it_is_free() -> None:
     faulted = f.GpuFaulted(node_id=NodeId("b"), uuid=member("b", 1).gpus[0].uuid, health="offline", reason="xid")
     held = [*waiting("i"), placed("i", member("a", 0)), *waiting("j", gpu_share=30), placed("j", member("b", 0, share=30))]
-    found = inventory(given(registered("a", gpus=2), registered("b", gpus=2), held, faulted).cluster)
+    drained = f.GpuServiceSet(uuid=member("a", 1).gpus[0].uuid, service="draining", user="u")
+    found = inventory(given(registered("a", gpus=2), registered("b", gpus=2), held, faulted, drained).cluster)
     assert [(node.id, node.state) for node in found.nodes] == [("a", "healthy"), ("b", "degraded")]
     assert [node.model for node in found.nodes] == ["Simulated H100", "Simulated H100"]
     assert [node.gpus for node in found.nodes] == [
-        [("a-gpu0", "healthy", 0), ("a-gpu1", "healthy", 100)],
+        [("a-gpu0", "healthy", 0), ("a-gpu1", "draining", 100)],
         [("b-gpu0", "healthy", 70), ("b-gpu1", "offline", 100)],
     ]
     assert found.next is None

@@ -62,9 +62,9 @@ class GpuFull(msgspec.Struct):
 
 
 class NodeShown(msgspec.Struct):
-    """`gpus_free` are healthy devices that nobody holds any part of. `last_heartbeat` is when the scheduler heard the node, null where that
-    is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is; 0 and empty where
-    the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why.
+    """`gpus_free` are devices that take work and of which nobody holds a part. `last_heartbeat` is when the scheduler heard the node,
+    null where that is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is;
+    0 and empty where the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why.
     """
 
     id: str

@@ -99,6 +99,8 @@ def _end_ns(job: Job, now_ns: int, by_estimate: bool) -> int:
     spec = job.spec
     limit_s = spec.start_s + spec.time_limit_s + spec.grace_s if spec.time_limit_s else 0
     end_ns = job.placed_ns + (limit_s or (spec.estimate_s if by_estimate else 0)) * SECOND_NS
+    if job.expires_ns and by_estimate:
+        end_ns = job.expires_ns
     return end_ns if end_ns > now_ns else SOME_TIME
 
 
