@@ -8,8 +8,9 @@ from libs.docs.markdown import block, code, page, prose, table
 PLAYED = """echo '3,1,1,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus' > STATE/kernel-log
 echo 'nvidia 0000:02:00.0 xid 95 uncontained' > STATE/driver-events"""
 FOLLOWS = (
-    "Drivers tell of errors by events, the kernel by its log (MUSTER_KERNEL_LOG; only lines of the kernel's own facility count, so that no "
-    "user can write one). What both tell of counts once, and a flood counts once as long as it lasts.",
+    "Drivers tell of errors by events, the kernel by its log (MUSTER_KERNEL_LOG; only lines of the kernel's own facility count, and "
+    "only those that begin as the driver's own do: the kernel repeats strings of users in its lines, never at their "
+    "beginning). What both tell of counts once, and a flood counts once as long as it lasts.",
     "An agent says GpuErrorSeen for each error, and GpuFaulted for a device that can take no work: the scheduler places nothing there, and "
     "an order that crossed it is refused. A job ends by the verdict, with the error as its detail; one that died of it before the agent "
     "heard of it is told from one that failed by itself. On a device that several share an application's error ends only the job whose "

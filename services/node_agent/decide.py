@@ -34,6 +34,7 @@ CHECK_AGAIN_NS: Final = 500 * MS
 ASK_EVERY_NS: Final = 1_000 * MS
 # A job may save its work at each step; the log hears of it so often.
 CHECKPOINT_EVERY_NS: Final = 30_000 * MS
+# Facts of attempts; as many errors of devices may come beside them, and one fact of each device.
 RECORD_FACTS_MAX: Final = 128
 # The supervisor's word for a job that was told to stop.
 STOPPED: Final = "stopped"
@@ -57,7 +58,7 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
             marks.append(Mark(key, attempt.queued))
         _set_timer(state, key, attempt, now_ns)
     # What a device is goes first: nobody is placed on a bad one by the end of the job that had it.
-    if of_devices := d.facts(state.devices, state.node_id):
+    if of_devices := d.facts(state.devices, state.node_id, RECORD_FACTS_MAX):
         asked.append(a.KeepDevices(d.kept(state.devices)))
         facts = [*of_devices, *facts]
     if facts:
@@ -67,7 +68,7 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
 
 def next_due_ns(state: State) -> int | None:
     """When something must be looked at although nothing happens; 0 or the past means now, None never."""
-    if state.touched:
+    if state.touched or state.devices.unsaid:
         return 0
     times = [*state.timers.values(), *filter(None, (state.ask_at_ns, state.devices.look_at_ns))]
     return min(times, default=None)

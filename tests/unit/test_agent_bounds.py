@@ -2,11 +2,15 @@
 
 import pytest
 
+from libs.common import facts as f
+from libs.common.error_catalogue import Seen
+from libs.common.error_rows import catalogue
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.decide import next_due_ns
-from tests.given_node import Node, clean, finished, over, ref, released, start, started, stop
+from services.node_agent.health import devices
+from tests.given_node import GPU, Node, clean, finished, over, ref, released, start, started, stop
 
 
 def test_what_is_seen_of_an_unknown_attempt_changes_nothing() -> None:
@@ -62,3 +66,20 @@ def test_a_second_lease_of_another_digest_asks_no_earlier() -> None:
     node.now_ns += 1_000
     node.lease(digest="other")
     assert node.state.ask_at_ns == due_ns > 0
+
+
+def test_errors_of_devices_that_do_not_fit_into_one_record_are_said_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.node_agent.decide.RECORD_FACTS_MAX", 2)
+    node = Node()
+    node.state.devices.policy = devices.Policy(catalogue=catalogue())
+    told = [o.DeviceErred(GPU, Seen("nvidia", "NVIDIA H100", "610", f"xid {xid}", "words"), "driver") for xid in (31, 43, 13)]
+    said = [
+        [fact.error for fact in record.facts if isinstance(fact, f.GpuErrorSeen)]
+        for record in node.see(*told)
+        if isinstance(record, a.Record)
+    ]
+    assert (said, next_due_ns(node.state)) == ([["xid 31", "xid 43"]], 0)
+    more = [
+        fact.error for record in node.did() if isinstance(record, a.Record) for fact in record.facts if isinstance(fact, f.GpuErrorSeen)
+    ]
+    assert (more, node.state.devices.unsaid) == (["xid 13"], [])

@@ -68,6 +68,22 @@ def test_what_the_kernel_did_not_write_and_what_is_no_error_of_a_device_is_nothi
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "overlayfs: failed to resolve 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus': -2",
+        "overlayfs: failed to resolve 'amdgpu 0000:43:00.0: amdgpu: GPU reset begin!': -2",
+        "overlayfs: failed to resolve 'xe 0000:03:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:03:00.0 as wedged.': -2",
+        "GPU reset begin[4711]: segfault at 0 ip 0 sp 0 error 4",
+        "amdgpu 0000:43:00.0: amdgpu:  Process GPU reset begin pid 4711 thread GPU reset begin pid 4711",
+        "amdgpu 0000:43:00.0: amdgpu:  for process page fault (x) pid 4711",
+        "i915 0000:03:00.0: [drm] Resetting chip for stopped heartbeat in GPU HANG [4711]",
+    ],
+)
+def test_what_a_user_has_the_kernel_repeat_is_nothing(text: str) -> None:
+    assert parse(f"3,1,2,-;{text}") is None
+
+
+@pytest.mark.parametrize(
     ("pci_bus", "told", "same"),
     [
         ("0000:3b:00.0", "0000:3b:00", True),

@@ -161,9 +161,11 @@ def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str
     devices.checks[uuid] = checks
 
 
-def facts(devices: Devices, node_id: NodeId) -> list[NodeFact]:
-    """What the log does not know yet: errors, and each device that is not as it was last said to be."""
-    found, devices.unsaid = devices.unsaid, []
+def facts(devices: Devices, node_id: NodeId, errors_max: int) -> list[NodeFact]:
+    """What the log does not know yet: errors, of which the rest waits for the next call, and each device that is not as it was last said
+    to be.
+    """
+    found, devices.unsaid = devices.unsaid[:errors_max], devices.unsaid[errors_max:]
     for uuid in list(dict.fromkeys((*devices.said, *devices.troubles))):
         worst = _worst(devices, uuid)
         if worst == devices.said.get(uuid):

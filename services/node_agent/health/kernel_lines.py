@@ -1,6 +1,7 @@
 """What a line of the kernel's log says of a device: Xids of NVIDIA, RAS and faults of AMD, hangs of Intel. Pure.
 
-Only lines that the kernel itself wrote count: what a user writes into /dev/kmsg bears another facility.
+Only lines that the kernel itself wrote count (what a user writes into /dev/kmsg bears another facility), and only those that begin as the
+driver's own: the kernel repeats strings of users in its lines (mount options, names of processes), but never at their beginning.
 Formats: Documentation/ABI/testing/dev-kmsg ("priority,sequence,microseconds,flags;text"), and the drivers' own texts.
 """
 
@@ -16,15 +17,18 @@ TEXT_MAX: Final = 300
 XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-f:.]+)\): (\d+)(?:, (.*))?", re.IGNORECASE)
 PID: Final = re.compile(r"\bpid='?(\d+)")
 ADDRESS: Final = r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])"
-# Vendor, error, and what its line looks like; the address is the first group.
+# Vendor, error, and what its line begins with; the address is the first group. No part of it may stand for a string of a user's.
+AMD: Final = rf"amdgpu {ADDRESS}: (?:amdgpu: )?"
+BLOCK: Final = r"\[[a-z0-9_]+\] "
+INTEL: Final = rf"(?:xe|i915) {ADDRESS}: \[drm\] (?:\*ERROR\* )?(?:(?:Tile\d+: )?GT\d+: )?"
 TOLD: Final = tuple(
     (vendor, error, re.compile(pattern, re.IGNORECASE))
     for vendor, error, pattern in (
-        ("amd", "uncorrectable", rf"amdgpu {ADDRESS}: .*\d+ uncorrectable hardware errors detected in"),
-        ("amd", "page_fault", rf"amdgpu {ADDRESS}: .*page fault \("),
-        ("amd", "driver_reset", rf"amdgpu {ADDRESS}: .*GPU reset begin"),
-        ("intel", "blocked", rf"Xe has declared device {ADDRESS} as wedged"),
-        ("intel", "hang", rf"(?:xe|i915) {ADDRESS}: .*(?:Engine reset|GPU HANG)"),
+        ("amd", "uncorrectable", rf"{AMD}[a-z0-9 :,{{}}]*?\d+ uncorrectable hardware errors detected in"),
+        ("amd", "page_fault", rf"{AMD}(?:{BLOCK})?(?:no-retry |retry )?page fault \("),
+        ("amd", "driver_reset", rf"{AMD}GPU reset begin"),
+        ("intel", "blocked", rf"{INTEL}CRITICAL: Xe has declared device [0-9a-f:.]+ as wedged"),
+        ("intel", "hang", rf"{INTEL}(?:Engine reset|GPU HANG)"),
     )
 )
 
@@ -45,10 +49,10 @@ def parse(record: str) -> Line | None:
     priority = head.partition(",")[0]
     if not priority.isdecimal() or int(priority) >> PRIORITY_BITS != KERNEL_FACILITY:
         return None
-    if (xid := XID.search(text)) is not None:
+    if (xid := XID.match(text)) is not None:
         pid = PID.search(text)
         return Line("nvidia", xid[1].lower(), f"xid {int(xid[2])}", (xid[3] or "")[:TEXT_MAX], int(pid[1]) if pid is not None else 0)
-    told = ((vendor, error, found) for vendor, error, pattern in TOLD if (found := pattern.search(text)) is not None)
+    told = ((vendor, error, found) for vendor, error, pattern in TOLD if (found := pattern.match(text)) is not None)
     return next((Line(vendor, found[1].lower(), error, text[:TEXT_MAX]) for vendor, error, found in told), None)
 
 
