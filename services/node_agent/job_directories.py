@@ -20,7 +20,7 @@ import msgspec
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
 from libs.common.transport.uploads import Bounds
-from services.node_agent.job_ownership import OWN, give
+from services.node_agent.job_ownership import OWN, give, unnoted
 from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
 from services.node_agent.probe import is_free
@@ -102,7 +102,7 @@ class JobDirectories:
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
             limits=launch.limits,
-            account=launch.account.ids if launch.account is not None else [],
+            account=_ids(launch),
             note=_note(launch),
         )
         job_dir = self._dir(launch.ref)
@@ -176,11 +176,12 @@ class JobDirectories:
             return None
         return None if not piece.data and not piece.end and is_pruned(Path(job_dir)) else piece
 
-    def root_of(self, ref: AttemptRef) -> tuple[str, bool] | None:
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool, Sequence[int]] | None:
         """See `job_files.RootOf`. What the job brought along lies in its own directory, where the job could put a link in its place."""
         job_dir = self._dir(ref)
-        workdir = records.read_summary(job_dir).get("note", {}).get("workdir")
-        return (workdir, workdir == f"{job_dir}/{FILES}") if workdir else None
+        note = records.read_summary(job_dir).get("note", {})
+        workdir = note.get("workdir")
+        return (workdir, workdir == f"{job_dir}/{FILES}", note.get("account", unnoted())) if workdir else None
 
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         if not copied:
@@ -248,7 +249,12 @@ def _note(launch: Launch) -> dict[str, Any]:
         "grace_s": launch.grace_s,
         "probe": probe,
         "workdir": launch.workdir,
+        "account": _ids(launch),
     }
+
+
+def _ids(launch: Launch) -> list[int]:
+    return launch.account.ids if launch.account is not None else []
 
 
 def _key(ref: AttemptRef) -> Key:

@@ -1,15 +1,16 @@
 """Reads files below a job's working directory, for `muster cp`; nothing outside of it, whatever links a job has made.
 
-A path is resolved, must then lie below the root, and is opened part by part without following any link: one that is put there in between
-is refused, not followed. Names are never trusted, nothing is kept open, and no more than one part is in memory. What the disk makes wait
-waits in threads of its own. Tests: tests/integration/test_agent_files.py.
+It is done as the job's user, so nothing is given that the job could not read itself. A path is resolved, must then lie below the root, and
+is opened part by part without following any link: one that is put there in between is refused. Names are never trusted, nothing is kept
+open, and no more than one part is in memory. What the disk makes wait waits in threads of its own. Tests:
+tests/integration/test_agent_files.py, test_job_users.py.
 """
 
 import asyncio
 import heapq
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
@@ -34,16 +35,20 @@ from libs.common.messages.file_messages import (
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
+from services.node_agent.acting_as import acting_as
 
 AT_ONCE: Final = 4
 # A pipe that a job has put in the place of a file must not hold the reader.
 FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# A folder on the way need not be one whose names the job may read.
+PASSED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 _ask = msgspec.msgpack.Decoder(FileAsk)
 _encode = msgspec.msgpack.Encoder().encode
 
-# An attempt's working directory, and whether its last name may not be a link; None when nothing of the attempt is here.
-RootOf = Callable[[AttemptRef], tuple[str, bool] | None]
+# An attempt's working directory, whether its last name may not be a link, and `Account.ids` of its user (none: the agent's own); None when
+# nothing of the attempt is here.
+RootOf = Callable[[AttemptRef], tuple[str, bool, Sequence[int]] | None]
 
 
 class Fault(MusterError):
@@ -76,11 +81,13 @@ class FileAnswers:
 
     def _part(self, ask: FileAsk) -> FilePart:
         try:
-            root = self.root_of(AttemptRef(ask.job_id, ask.attempt))
-            if root is None:
+            found = self.root_of(AttemptRef(ask.job_id, ask.attempt))
+            if found is None:
                 text = f"node {self.node_id} has nothing of job {ask.job_id}, attempt {ask.attempt}: it did not run there, or is pruned"
                 raise Fault(PRUNED, text)
-            return read(*root, ask)
+            root, fixed, ids = found
+            with acting_as(ids):
+                return read(root, fixed, ask)
         except Fault as fault:
             return FilePart(fault=fault.word, text=str(fault))
         except (FileNotFoundError, NotADirectoryError):
@@ -108,13 +115,14 @@ def _opened(root: str, fixed: bool, path: bytes) -> Iterator[int]:
     found = os.path.realpath(os.path.join(top, os.fsdecode(path)))
     if found != top and not found.startswith(top.rstrip("/") + "/"):
         raise Fault(OUTSIDE, f"{_shown(path)} leads out of the job's working directory")
-    descriptor = os.open(top, FLAGS | os.O_DIRECTORY)
+    parts = [part for part in found[len(top) :].split("/") if part]
+    descriptor = os.open(top, PASSED if parts else FLAGS | os.O_DIRECTORY)
     try:
-        for part in filter(None, found[len(top) :].split("/")):
+        for left, part in zip(range(len(parts) - 1, -1, -1), parts, strict=True):
             mode = os.stat(part, dir_fd=descriptor, follow_symlinks=False).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise Fault(UNREADABLE, f"{_shown(path)} is no file and no folder")
-            inner = os.open(part, FLAGS, dir_fd=descriptor)
+            inner = os.open(part, PASSED if left else FLAGS, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
         yield descriptor

@@ -111,7 +111,7 @@ class JobSupervisors(Protocol):
         """None when there is no such attempt here. A negative offset counts from the end of what is stored."""
         ...
 
-    def root_of(self, ref: AttemptRef) -> tuple[str, bool] | None:
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool, Sequence[int]] | None:
         """See `job_files.RootOf`."""
         ...
 

@@ -118,4 +118,4 @@ async def test_a_link_in_the_place_of_an_upload_s_directory_is_not_followed(worl
 async def test_an_attempt_of_which_nothing_is_here_is_named(world: World, root: Path) -> None:
     found = await asked(world, "x", job="j9")
     assert found.fault == PRUNED and "job j9, attempt 1" in found.text and NODE in found.text
-    assert world.agent.jobs.root_of(AttemptRef(JobId("j1"), 1)) == (str(root), False)
+    assert world.agent.jobs.root_of(AttemptRef(JobId("j1"), 1)) == (str(root), False, [])

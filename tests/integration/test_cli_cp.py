@@ -22,9 +22,9 @@ class Place:
         self.world, self.root, self.home = world, root, home
         self.shell = Shell(home, world.url)
 
-    def root_of(self, ref: AttemptRef) -> tuple[str, bool] | None:
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool, list[int]] | None:
         folder = self.root / f"{ref.job_id}.{ref.attempt}"
-        return (str(folder), True) if folder.exists() else None
+        return (str(folder), True, []) if folder.exists() else None
 
     async def job(self, state: str = "running", node: str = "n1", **fields: object) -> tuple[str, Path]:
         """A job and its directory."""

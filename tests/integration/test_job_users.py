@@ -8,15 +8,20 @@ import pwd
 import shutil
 import tarfile
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from supervision_world import WAIT_S
 
+from libs.common.messages.file_messages import FILE, FOLDER, MISSING, UNREADABLE, FileAsk, FilePart
 from libs.common.model import AttemptRef, JobId
+from libs.common.transport.bus_memory import MemoryBus
 from services.node_agent import accounts
 from services.node_agent.accounts import Account
+from services.node_agent.acting_as import acting_as
 from services.node_agent.job_directories import JobDirectories
+from services.node_agent.job_files import FileAnswers
 from services.node_agent.observations import Observation, ProcessExited
 from services.node_agent.supervision_protocol import Launch
 
@@ -119,3 +124,54 @@ async def test_what_it_brought_along_belongs_to_it(node: Node) -> None:
 async def test_without_an_account_it_is_the_agent_s_own_user_as_before(node: Node) -> None:
     assert await node.run("id -u; touch $MUSTER_CHECKPOINT_FILE", None) == f"{os.geteuid()}\n0"
     assert node.jobs.checkpointed_ns(REF) > 0
+
+
+class Reader:
+    """Who answers for the files of a node's jobs; one thread, so that whoever a question left behind would answer the next."""
+
+    def __init__(self, jobs: JobDirectories) -> None:
+        self.answers = FileAnswers("n1", MemoryBus(), jobs.root_of)
+        self.answers.threads = ThreadPoolExecutor(1)
+
+    def read(self, path: Path | str, ref: AttemptRef = REF) -> FilePart:
+        return self.answers.threads.submit(self.answers._part, FileAsk(ref.job_id, ref.attempt, str(path).encode())).result(WAIT_S)
+
+
+async def test_of_the_node_s_files_it_gives_no_more_than_the_job_could_read(node: Node, tmp_path: Path) -> None:
+    nobody, own, closed = accounts.account("nobody"), tmp_path / "own", tmp_path / "closed"
+    for folder, mode in ((own, 0o1777), (closed, 0o700)):
+        folder.mkdir()
+        folder.chmod(mode)
+    (closed / "x").write_text("not yours")
+    await node.run(f"umask 077; echo mine > {own}/x; ln -s /etc/shadow {own}/link", nobody)
+    await node.run("true", None, ref=AttemptRef(JobId("root"), 1))
+    reader = Reader(node.jobs)
+    for path in ("/etc/shadow", own / "link", closed / "x", closed, f"/proc/{os.getpid()}/environ", "/proc/self/environ"):
+        found = reader.read(path)
+        assert found.fault in (UNREADABLE, MISSING) and not found.data and not found.names, path
+    assert (reader.read(own / "x").kind, reader.read(own / "x").data, reader.read(own).kind) == (FILE, b"mine\n", FOLDER)
+    assert reader.read("/etc/shadow", AttemptRef(JobId("root"), 1)).kind == FILE
+    assert reader.read("/etc/shadow").fault == UNREADABLE
+    assert os.geteuid() == 0
+
+
+async def test_whose_files_they_are_is_known_to_the_next_agent(node: Node, tmp_path: Path) -> None:
+    await node.run("true", account())
+    known = pwd.getpwnam(USER)
+    root = JobDirectories(tmp_path / "agent").root_of(REF)
+    assert root is not None and root[2] == [known.pw_uid, known.pw_gid, 3, 60]
+
+
+def standing() -> tuple[int, int, list[int], str]:
+    """Who this thread is, and what it may do."""
+    status = Path("/proc/thread-self/status").read_text()
+    return os.geteuid(), os.getegid(), os.getgroups(), status.split("CapEff:")[1].split()[0]
+
+
+def test_a_thread_alone_becomes_the_user_and_is_itself_again() -> None:
+    before, known = standing(), pwd.getpwnam(USER)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(standing).result(WAIT_S) == before
+        with acting_as(account().ids):
+            assert (standing(), other.submit(standing).result(WAIT_S)) == ((known.pw_uid, known.pw_gid, [3, 60], "0" * 16), before)
+    assert standing() == before

@@ -51,7 +51,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await found.writers.register("n1")
         node = FakeNode()
         await node.listen(found.bus, "n1")
-        files = FileAnswers("n1", found.bus, lambda _: (str(tmp_path), False))
+        files = FileAnswers("n1", found.bus, lambda _: (str(tmp_path), False, []))
         await files.listen()
         await listen(found.bus, lambda: found.gateway.cluster)
         running = await found.run_to("running", stdin=True)

@@ -92,7 +92,7 @@ class SimSupervisors:
         self.process.check()
         return None
 
-    def root_of(self, ref: AttemptRef) -> tuple[str, bool] | None:
+    def root_of(self, ref: AttemptRef) -> tuple[str, bool, Sequence[int]] | None:
         self.process.check()
         return None
 
