@@ -11,6 +11,7 @@ Chat, completions and embeddings, streamed or not, with usage; /v1/models; /heal
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -189,8 +190,10 @@ class Devices:
     """
 
     def __init__(self) -> None:
-        folder = os.environ.get("MUSTER_JOB_DIR")
-        self.told = os.open(f"{folder}/device-seconds", os.O_WRONLY | os.O_CREAT, 0o600) if folder else None
+        self.told: int | None = None
+        if folder := os.environ.get("MUSTER_JOB_DIR"):
+            with contextlib.suppress(OSError):  # it serves all the same
+                self.told = os.open(f"{folder}/device-seconds", os.O_WRONLY | os.O_CREAT, 0o600)
         self.answering, self.used_s, self.since_s = 0, 0.0, 0.0
 
     def __enter__(self) -> None:

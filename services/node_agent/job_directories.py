@@ -20,7 +20,7 @@ import msgspec
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuId, JobId
 from libs.common.transport.uploads import Bounds
-from services.node_agent.job_ownership import OWN, give, unnoted
+from services.node_agent.job_ownership import DEVICE_SECONDS, OWN, give, unnoted
 from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
 from services.node_agent.probe import is_free
@@ -37,8 +37,6 @@ LEASE: Final = "lease"
 # A job touches it when its work is saved.
 CHECKPOINT: Final = "checkpoint"
 CHECKPOINT_VARIABLE: Final = "MUSTER_CHECKPOINT_FILE"
-# A job on simulated devices may write there how many seconds it has kept them busy (docs/howto/simulated-devices.md).
-DEVICE_SECONDS: Final = "device-seconds"
 DEVICE_SECONDS_BYTES: Final = 32
 # Supervisors have ended their jobs 0.5 s before the lease does; one that is stopped or stuck is overruled so long before it.
 OVERRULE_NS: Final = 250_000_000

@@ -1,4 +1,4 @@
-"""What of an attempt's directory belongs to the job's own user: what it brought along, and a folder for what it says to the agent.
+"""What of an attempt's directory belongs to the job's own user: what it brought along, and what it says to the agent.
 
 The directory itself stays the agent's, and so does all that proves how the job ended: whoever owns a directory can exchange what is in it.
 Test: tests/integration/test_job_users.py.
@@ -16,6 +16,8 @@ from services.node_agent.uploads import FILES
 OWN: Final = "own"
 # Whoever knows the name of what lies behind may go there; nobody may look around.
 PASSABLE: Final = 0o711
+# A job on simulated devices may write there how many seconds it has kept them busy (docs/howto/simulated-devices.md).
+DEVICE_SECONDS: Final = "device-seconds"
 # The kernel's own user for whom it has no number of.
 OVERFLOW: Final = 65_534
 
@@ -28,9 +30,19 @@ def give(jobs_dir: Path, job_dir: str, account: Account) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(f"{job_dir}/{OWN}", mode=0o700)
     os.chown(f"{job_dir}/{OWN}", account.uid, account.gid)
+    _give_file(f"{job_dir}/{DEVICE_SECONDS}", account)
     for folder, _, files in os.walk(f"{job_dir}/{FILES}"):
         for path in (folder, *(f"{folder}/{file}" for file in files)):
             os.chown(path, account.uid, account.gid, follow_symlinks=False)
+
+
+def _give_file(path: str, account: Account) -> None:
+    """An empty one, because the job can make none in a directory that is not its own."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchown(descriptor, account.uid, account.gid)
+    finally:
+        os.close(descriptor)
 
 
 def unnoted() -> list[int]:

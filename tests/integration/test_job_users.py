@@ -88,6 +88,16 @@ async def test_it_writes_to_its_streams_by_name_and_says_that_its_work_is_saved(
     assert node.jobs.checkpointed_ns(REF) > 0
 
 
+async def test_it_says_for_how_long_it_kept_simulated_devices_busy(node: Node) -> None:
+    assert await node.run('echo 1.5 > "$MUSTER_JOB_DIR/device-seconds"', account()) == "0"
+    assert node.jobs.device_s(REF) == 1.5
+
+
+async def test_who_says_nothing_of_its_devices_has_said_nothing(node: Node) -> None:
+    await node.run("true", account())
+    assert node.jobs.device_s(REF) is None
+
+
 async def test_what_proves_its_end_is_not_its_own(node: Node) -> None:
     script = (
         'for f in order.json exit.json; do cat "$MUSTER_JOB_DIR/$f"; done; ls "$MUSTER_JOB_DIR"; touch "$MUSTER_JOB_DIR/x"; kill -9 $PPID'

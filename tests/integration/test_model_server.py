@@ -144,3 +144,9 @@ async def test_it_is_slow_to_start_and_fails_when_told_so() -> None:
         assert (await post(failing, "/v1/chat/completions", HELLO, status=500))["error"]["type"] == "server_error"
     async with client_of("--unhealthy-after-s", "0.000001") as sick:
         assert (await sick.get("/health")).status == 503
+
+
+async def test_it_serves_where_it_cannot_say_how_busy_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_JOB_DIR", str(tmp_path / "not-there"))
+    async with client_of() as client:
+        assert (await post(client, "/v1/chat/completions", HELLO))["choices"]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from services.node_agent.job_directories import DEVICE_SECONDS, JobDirectories
+from services.node_agent.job_directories import JobDirectories
+from services.node_agent.job_ownership import DEVICE_SECONDS
 from tests.given_node import ref
 
 
