@@ -10,14 +10,12 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import NodeFact
-from libs.common.gpu_life import OFFLINE, QUARANTINED
 from libs.common.job_life import BY_THE_AGENT
 from libs.common.model import NodeId
 from services.node_agent import actions as a
 from services.node_agent import serving
 from services.node_agent import state as s
 from services.node_agent.health import devices as d
-from services.node_agent.health.devices import Trouble
 from services.node_agent.observations import Mark
 from services.node_agent.serving import Health
 from services.node_agent.state import Attempt, State
@@ -58,7 +56,8 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
             marks.append(Mark(key, attempt.queued))
         _set_timer(state, key, attempt, now_ns)
     # What a device is goes first: nobody is placed on a bad one by the end of the job that had it.
-    if of_devices := d.facts(state.devices, state.node_id, RECORD_FACTS_MAX):
+    of_devices = d.facts(state.devices, state.node_id, RECORD_FACTS_MAX)
+    if of_devices or state.devices.unkept:
         asked.append(a.KeepDevices(d.kept(state.devices)))
         facts = [*of_devices, *facts]
     if facts:
@@ -261,9 +260,10 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
 
 
 def _released_facts(state: State, attempt: Attempt) -> list[NodeFact]:
+    ref, end = attempt.ref, attempt.exit
+    assert end is not None, "what is released has exited"
     for uuid, why in attempt.unclean.items():
-        d.hurt(state.devices, uuid, QUARANTINED, Trouble(OFFLINE, why, source="release"))
-    ref = attempt.ref
+        d.was_left(state.devices, uuid, why, d.Left(ref, end.clean, attempt.began_ns))
     return [f.JobReleased(job_id=ref.job_id, attempt=ref.attempt, node_id=state.node_id, checks=attempt.checks or {})]
 
 

@@ -19,7 +19,7 @@ from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
-from libs.common.model import Gpu, GpuId, NodeId, attempt_key
+from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
 from libs.common.transport.log import Log
@@ -36,7 +36,7 @@ from services.node_agent.desired import fetch
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
 from services.node_agent.health.resetting import reset
-from services.node_agent.health.returning import watch
+from services.node_agent.health.returning import idle, watch
 from services.node_agent.holders import undivided
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.launching import launch_of
@@ -110,7 +110,6 @@ class Agent:
         self.wake = asyncio.Event()
         self.alarm: asyncio.TimerHandle | None = None
         self.children: dict[asyncio.Task[None], None] = {}
-        self.unclean: dict[GpuId, a.CheckRelease] = {}
         self.asking = False
         self.registered = asyncio.Event()
 
@@ -149,7 +148,7 @@ class Agent:
             self.tasks = tasks
             await before(stop, self._open(adopted))
             looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
-            returning = watch(lambda: self.state, self._checked, self.unclean, self.tell)
+            returning = watch(lambda: self.state, self._checked, self.tell, self.memory, self.driver)
             lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, returning, self.sampling.run()]
             running = [tasks.create_task(one) for one in lives]
             await stop.wait()
@@ -157,6 +156,7 @@ class Agent:
             await _end([*running, *self.children])
 
     async def _open(self, adopted: Sequence[o.Adopted]) -> None:
+        self.driver.baseline |= await idle(self.memory, self.machine.boot_id)
         self.inventory = await self.driver.inventory()
         devices.begin(self.state.devices, self.machine.boot_id, self.inventory, await self.memory.kept(devices.FILE))
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
@@ -304,9 +304,7 @@ class Agent:
     async def _check_release(self, action: a.CheckRelease) -> None:
         if action.failed and action.gpus:
             await self.sampling.look()
-        checked = await self._checked(action)
-        self.unclean.update(dict.fromkeys(checked.unclean, action))
-        self.tell(checked)
+        self.tell(await self._checked(action))
 
     async def _checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
         return await check(action, self.driver, self.jobs, undivided(self.state, action.gpus), self.check_s)

@@ -90,6 +90,35 @@ async def test_it_returns_under_the_next_agent_too_once_its_driver_says_that_it_
     await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
 
 
+async def test_the_next_agent_looks_for_what_the_last_one_found_and_returns_the_device_no_sooner(
+    world: World, strangers: list[int]
+) -> None:
+    await world.start("j", "until [ -e go ]; do sleep 0.02; done")
+    await world.said(f.JobStarted, "j")
+    strangers.append(stranger())
+    (world.state_dir / "go").touch()
+    await world.said(f.JobReleased, "j")
+    world.closed("j")
+    await world.drop()
+    await world.begin()
+    await asyncio.sleep(2 * returning.LOOK_S)
+    assert world.facts(f.GpuRecovered) == []
+    kill(strangers[0])
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
+
+
+async def test_the_least_memory_that_a_device_was_seen_to_use_outlives_the_agent_and_not_the_boot(world: World) -> None:
+    world.driver.baseline = {"0000:01:00.0": 5}
+    memory = world.agent.memory
+    while await returning.idle(memory, world.agent.machine.boot_id) != world.driver.baseline:
+        await asyncio.sleep(0.02)
+    assert await returning.idle(memory, "another") == {}
+    await world.drop()
+    world.driver.baseline = {"0000:01:00.0": 7}
+    await world.begin()
+    assert world.driver.baseline == {"0000:01:00.0": 5}
+
+
 async def test_a_device_that_is_let_go_in_time_is_released_clean(world: World, strangers: list[int]) -> None:
     world.agent.state.release_ns = 60 * 1_000_000_000
     await world.start("j", "until [ -e go ]; do sleep 0.02; done")

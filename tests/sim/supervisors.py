@@ -194,6 +194,7 @@ class SimDriver:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.baseline: dict[str, int] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
         return self.machine.gpus

@@ -19,6 +19,8 @@ class Driver(Protocol):
 
     # By what each device is opened, as far as that is its own: what several share (nvidiactl, kfd) is not here. Known once `inventory` was.
     nodes: DeviceNodes
+    # By PCI address the least memory that was seen used: what was known of it before goes in before `inventory`.
+    baseline: dict[str, int]
 
     @property
     def simulated(self) -> bool:

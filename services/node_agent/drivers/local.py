@@ -1,7 +1,7 @@
 """The devices of this machine, of whichever vendors are there; no vendor's library is loaded here, and each vendor has a child of its own.
 
 A wedged driver makes its devices unclean, never the agent hang, and no other vendor. Memory is compared with the least that was ever seen
-used since this agent began.
+used since the machine began, as far as its agents saw it.
 """
 
 import asyncio

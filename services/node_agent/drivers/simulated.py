@@ -70,6 +70,7 @@ class SimulatedDriver:
         self.held: dict[GpuId, str] = {}
         self.said: list[Event] = []
         self.nodes: DeviceNodes = {}
+        self.baseline: dict[str, int] = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
         self.seen_ns = 0
         self.seen: dict[GpuId, dict[int, float]] = {}

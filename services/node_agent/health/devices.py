@@ -15,7 +15,7 @@ from libs.common import facts as f
 from libs.common import gpu_life
 from libs.common.error_catalogue import Catalogue, Judgement, Seen
 from libs.common.facts import NodeFact
-from libs.common.model import AttemptRef, Gpu, GpuId, NodeId
+from libs.common.model import AttemptRef, Gpu, GpuId, JobId, NodeId
 
 # In the state directory.
 FILE: Final = "devices.json"
@@ -26,6 +26,7 @@ SAME_NS: Final = 10 * SECOND_NS
 HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.OFFLINE, gpu_life.RESETTING)
 MENDED_BY_BOOT: Final = (*e.RESETS, e.REBOOT_NODE)
 RESET: Final = "reset"
+RELEASE: Final = "release"
 RESET_FAILED: Final = "reset_failed"
 WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"
 
@@ -51,12 +52,25 @@ class Policy(msgspec.Struct, frozen=True):
     breaker_ns: int = 300 * SECOND_NS
 
 
+class Left(msgspec.Struct, frozen=True):
+    """The look that found something on a device: whose it was, and since when (boot clock; 0: the driver alone is asked)."""
+
+    ref: AttemptRef = AttemptRef(JobId(""), 0)
+    processes_gone: bool = True
+    began_ns: int = 0
+
+
+# Of whose look nothing is known: all that began since the boot counts.
+LEFT_BY_SOMEBODY: Final = Left(began_ns=1)
+
+
 class Kept(msgspec.Struct, frozen=True):
-    """What outlives the agent: the troubles, and every device of which the log may think that it is not well."""
+    """What outlives the agent: the troubles, every device of which the log may think that it is not well, and what was left by whom."""
 
     boot_id: str
     troubles: dict[GpuId, dict[str, Trouble]]
     known: tuple[GpuId, ...]
+    left: dict[GpuId, Left] = {}
 
 
 class Devices(msgspec.Struct):
@@ -76,16 +90,28 @@ class Devices(msgspec.Struct):
     checks: dict[GpuId, dict[str, str]] = {}
     unsaid: list[NodeFact] = []
     look_at_ns: int = 0
+    left: dict[GpuId, Left] = {}
+    unkept: bool = False
 
 
 def hurt(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble) -> None:
-    devices.troubles.setdefault(uuid, {})[reason] = trouble
+    troubles = devices.troubles.setdefault(uuid, {})
+    devices.unkept |= troubles.get(reason) != trouble
+    troubles[reason] = trouble
+
+
+def was_left(devices: Devices, uuid: GpuId, why: str, left: Left) -> None:
+    """Something of an attempt is on the device: it is quarantined until the same look finds nothing."""
+    devices.left[uuid] = left
+    hurt(devices, uuid, gpu_life.QUARANTINED, Trouble(gpu_life.OFFLINE, why, source=RELEASE))
 
 
 def cleared(devices: Devices, uuid: GpuId, reason: str) -> None:
     """One cause is gone; others stay."""
     troubles = devices.troubles.get(uuid, {})
-    troubles.pop(reason, None)
+    devices.unkept |= troubles.pop(reason, None) is not None
+    if reason == gpu_life.QUARANTINED:
+        devices.left.pop(uuid, None)
     if not troubles:
         devices.troubles.pop(uuid, None)
 
@@ -181,12 +207,14 @@ def facts(devices: Devices, node_id: NodeId, errors_max: int) -> list[NodeFact]:
 
 def kept(devices: Devices) -> bytes:
     """For the next agent, before the log is told."""
-    return msgspec.json.encode(Kept(devices.boot_id, devices.troubles, tuple(dict.fromkeys((*devices.troubles, *devices.said)))))
+    devices.unkept = False
+    known = tuple(dict.fromkeys((*devices.troubles, *devices.said)))
+    return msgspec.json.encode(Kept(devices.boot_id, devices.troubles, known, devices.left))
 
 
 def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes) -> None:
     """With what the agent before this one kept: the log is told all of it again. What passes by itself is found again, if it has not
-    passed. A machine that was started again has reset its devices: those that answer are well.
+    passed. A machine that was started again has reset its devices: those that answer are well, and no process was left by anybody.
     """
     devices.boot_id, devices.count = boot_id, len(gpus)
     before = msgspec.json.decode(data, type=Kept) if data else Kept(boot_id, {}, ())
@@ -198,6 +226,8 @@ def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes) -> N
             stays = (trouble.verdict and reason != RESET) or reason == gpu_life.QUARANTINED
             if stays and not (uuid in present and trouble.verdict in mended):
                 hurt(devices, uuid, reason, trouble)
+            if reason == gpu_life.QUARANTINED:
+                devices.left[uuid] = Left() if mended else before.left.get(uuid, LEFT_BY_SOMEBODY)
         if mended and uuid not in devices.troubles:
             devices.checks[uuid] = {"boot": "another", "driver": "answers"}
 

@@ -1,33 +1,59 @@
 """A device that was quarantined because something was left on it comes back by itself, once the same look finds nothing.
 
-Who had it open is counted from when its job began, as at the release; an agent that began meanwhile knows nothing of that job, and asks the
-driver alone. Tests: tests/integration/test_release.py.
+Who had it open is counted from when its job began, as at the release, under the next agent too; where nobody knows when that was, from the
+boot on. Beside it the least memory that each device was seen to use is kept for the next agent of the same boot.
+Tests: tests/integration/test_release.py.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from libs.common.gpu_life import QUARANTINED
-from libs.common.model import AttemptRef, GpuId, JobId
+from libs.common.model import GpuId
 from services.node_agent import actions as a
 from services.node_agent import observations as o
+from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
 from services.node_agent.holders import undivided
 from services.node_agent.state import State
+from services.node_agent.supervision_protocol import Memory
 
 LOOK_S: Final = 1.0
-UNKNOWN: Final = AttemptRef(JobId(""), 0)
+# In the state directory.
+IDLE_FILE: Final = "devices-idle.json"
 
 Check = Callable[[a.CheckRelease], Awaitable[o.ReleaseChecked]]
 
 
-async def watch(
-    state: Callable[[], State], check: Check, last: Mapping[GpuId, a.CheckRelease], tell: Callable[[o.Observation], None]
-) -> None:
-    """`last` are the looks that found something."""
+class Idle(msgspec.Struct, frozen=True):
+    """By PCI address the least memory that was seen used since the boot."""
+
+    boot_id: str
+    least_bytes: dict[str, int]
+
+
+async def watch(state: Callable[[], State], check: Check, tell: Callable[[o.Observation], None], memory: Memory, driver: Driver) -> None:
+    kept: dict[str, int] = {}
     while True:
+        if driver.baseline != kept:
+            kept = dict(driver.baseline)
+            await memory.keep(IDLE_FILE, msgspec.json.encode(Idle(state().devices.boot_id, kept)))
         await asyncio.sleep(LOOK_S)
         for uuid in undivided(state(), devices.quarantined(state().devices)):
-            if uuid not in (await check(last.get(uuid, a.CheckRelease(UNKNOWN, (uuid,), True)))).unclean:
+            if uuid not in (await check(_look(uuid, state().devices.left))).unclean:
                 tell(o.DeviceAils(uuid, QUARANTINED, None))
+
+
+def _look(uuid: GpuId, left: Mapping[GpuId, devices.Left]) -> a.CheckRelease:
+    found = left.get(uuid, devices.LEFT_BY_SOMEBODY)
+    return a.CheckRelease(found.ref, (uuid,), found.processes_gone, began_ns=found.began_ns)
+
+
+async def idle(memory: Memory, boot_id: str) -> dict[str, int]:
+    """What the agent before this one kept of this boot."""
+    data = await memory.kept(IDLE_FILE)
+    before = msgspec.json.decode(data, type=Idle) if data else Idle(boot_id, {})
+    return before.least_bytes if before.boot_id == boot_id else {}
