@@ -66,7 +66,23 @@ def account(name: str) -> Account:
 def lost(users: Mapping[str, str]) -> str:
     """Why jobs here are not kept apart by their users; empty when they are."""
     if os.geteuid() != 0:
-        return f"the agent is not root: every job runs as its user {pwd.getpwuid(os.geteuid()).pw_name}"
-    if SELF in users.values():
+        return f"the agent is not root: every job runs as its user {_own_name()}"
+    if any(name == SELF or _is_root(name) for name in users.values()):
         return "MUSTER_JOB_USERS lets jobs run as root"
     return ""
+
+
+def _own_name() -> str:
+    """Its number, where the machine has no name for it: containers run as any number."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _is_root(name: str) -> bool:
+    """Under whatever name. Who is no user of this machine runs nothing."""
+    try:
+        return pwd.getpwnam(name).pw_uid == 0
+    except KeyError:
+        return False

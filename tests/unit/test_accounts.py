@@ -55,3 +55,16 @@ def test_what_is_lost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert accounts.lost({}) == ""
     assert accounts.lost(TABLE) == "MUSTER_JOB_USERS lets jobs run as root"
+
+
+def test_a_user_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 987_654)
+    assert accounts.lost({}) == "the agent is not root: every job runs as its user 987654"
+
+
+@pytest.mark.usefixtures("root")
+def test_root_by_any_name_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert accounts.lost({"*": "root"}) == "MUSTER_JOB_USERS lets jobs run as root"
+    assert accounts.lost({"*": "daemon", "gone": "no-such-user"}) == ""
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: pwd.getpwuid(0))
+    assert accounts.lost({"ann": "toor"}) == "MUSTER_JOB_USERS lets jobs run as root"
