@@ -116,9 +116,20 @@ def _empty(job_dir: Path) -> int:
 
 def _remove_tree(folder: str) -> None:
     """A job may have taken the right to write from folders of its own."""
-    os.chmod(folder, 0o700)
-    for parent, names, _ in os.walk(folder):
-        for name in names:
-            if not os.path.islink(f"{parent}/{name}"):
-                os.chmod(f"{parent}/{name}", 0o700)
+    with contextlib.suppress(OSError):
+        _open_up(folder)
+        for _, names, _, parent in os.fwalk(folder):
+            for name in names:
+                _open_up(name, parent)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_up(name: str, parent: int | None = None) -> None:
+    """Of what is opened here and no other: what is left of a job may put a link in the place of a folder at any time. A folder that may
+    not be read can only be named (O_PATH), and its mode is changed by that name."""
+    with contextlib.suppress(OSError):
+        folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            os.chmod(f"/proc/self/fd/{folder}", 0o700)
+        finally:
+            os.close(folder)
