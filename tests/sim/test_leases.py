@@ -68,4 +68,9 @@ def test_an_empty_directory_that_frees_what_the_last_one_began_is_found(monkeypa
     planted.an_empty_directory_speaks_for_the_one_before(monkeypatch)
     found = [result.found for result in (simulate(reinstalled(seed)) for seed in SEEDS) if result.found]
     assert found
-    assert {each.checker for each in found} <= {"at_most_one_attempt_alive", "continue_waits_for_its_node", "gpu_never_shared", "mig_placements_legal"}
+    assert {each.checker for each in found} <= {
+        "at_most_one_attempt_alive",
+        "continue_waits_for_its_node",
+        "gpu_never_shared",
+        "mig_placements_legal",
+    }

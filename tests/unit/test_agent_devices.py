@@ -229,6 +229,16 @@ def test_the_next_agent_knows_what_is_wrong_and_says_it_again() -> None:
     assert again.did() == []
 
 
+def test_the_next_agent_says_again_that_a_device_is_well_for_the_log_may_not_have_heard_it() -> None:
+    made = node()
+    made.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
+    made.see(o.DeviceAils(GPU, "thermal", None))
+    again = Node()
+    d.begin(again.state.devices, "boot", gpus(8), d.kept(made.state.devices))
+    assert recorded(again.did()) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
+    assert again.did() == []
+
+
 def test_a_machine_that_was_started_again_has_its_devices_back_if_they_answer() -> None:
     made = node()
     made.see(erred("xid 79"))

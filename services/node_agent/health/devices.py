@@ -40,6 +40,11 @@ class Trouble(msgspec.Struct, frozen=True):
     source: str = ""
 
 
+# What the log was last told of a device that was not well: that it is; and where nobody knows whether it was told.
+WELL: Final = ("", Trouble(gpu_life.HEALTHY))
+UNSURE: Final = ("", Trouble(""))
+
+
 class Policy(msgspec.Struct, frozen=True):
     """`shadow`: only say what would be done. The breaker holds resets back while more than so much of the node's devices (at least one)
     have come to need a repair within its time.
@@ -193,20 +198,17 @@ def facts(devices: Devices, node_id: NodeId, errors_max: int) -> list[NodeFact]:
     """
     found, devices.unsaid = devices.unsaid[:errors_max], devices.unsaid[errors_max:]
     for uuid in list(dict.fromkeys((*devices.said, *devices.troubles))):
-        worst = _worst(devices, uuid)
+        worst = _worst(devices, uuid) or WELL
         if worst == devices.said.get(uuid):
             continue
-        if worst is None:
-            del devices.said[uuid]
-            found.append(f.GpuRecovered(node_id=node_id, uuid=uuid, checks=devices.checks.pop(uuid, {})))
-            continue
         devices.said[uuid] = worst
-        found.append(_fault(node_id, uuid, *worst))
+        well = worst is WELL
+        found.append(_recovered(devices, node_id, uuid) if well else _fault(node_id, uuid, *worst))
     return found
 
 
 def kept(devices: Devices) -> bytes:
-    """For the next agent, before the log is told."""
+    """For the next agent, before the log is told: also which devices were not well once, for the log may not have heard that they are."""
     devices.unkept = False
     known = tuple(dict.fromkeys((*devices.troubles, *devices.said)))
     return msgspec.json.encode(Kept(devices.boot_id, devices.troubles, known, devices.left))
@@ -221,7 +223,7 @@ def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes) -> N
     mended = MENDED_BY_BOOT if before.boot_id != boot_id else ()
     present = [gpu.uuid for gpu in gpus]
     for uuid in before.known:
-        devices.said[uuid] = ("", Trouble(""))
+        devices.said[uuid] = UNSURE
         for reason, trouble in before.troubles.get(uuid, {}).items():
             stays = (trouble.verdict and reason != RESET) or reason == gpu_life.QUARANTINED
             if stays and not (uuid in present and trouble.verdict in mended):
@@ -230,6 +232,10 @@ def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes) -> N
                 devices.left[uuid] = Left() if mended else before.left.get(uuid, LEFT_BY_SOMEBODY)
         if mended and uuid not in devices.troubles:
             devices.checks[uuid] = {"boot": "another", "driver": "answers"}
+
+
+def _recovered(devices: Devices, node_id: NodeId, uuid: GpuId) -> NodeFact:
+    return f.GpuRecovered(node_id=node_id, uuid=uuid, checks=devices.checks.pop(uuid, {}))
 
 
 def _fault(node_id: NodeId, uuid: GpuId, reason: str, trouble: Trouble) -> NodeFact:
