@@ -287,3 +287,19 @@ def test_the_order_of_two_jobs_on_two_devices_is_kept_apart() -> None:
     made.orders(other)
     made.see(o.JobLaunched("k.1"), o.ProcessStarted("k.1", 78))
     assert others(made.see(erred("xid 13", OTHER))) == [a.StopJob(ref("k"), 15, 1_000)]
+
+
+def test_a_reset_ends_what_it_mends_and_nothing_else() -> None:
+    made = node()
+    made.see(erred("xid 46"))
+    made.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
+    made.see(erred("xid 79"))
+    said = recorded(made.see(o.DeviceReset(GPU, "", {"reset": "done"})))
+    assert said == [fault("xid 79", "reboot_node")]
+    assert list(made.state.devices.troubles[GPU]) == ["thermal", "xid 79"]
+    mild = node()
+    mild.see(o.DeviceAils(GPU, "thermal", Trouble("offline", "hot")))
+    mild.see(erred("xid 46"))
+    assert recorded(mild.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [fault("thermal", "", detail="hot", source="")]
+    back = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"reset": "done"})
+    assert recorded(mild.see(o.DeviceAils(GPU, "thermal", None))) == [back]

@@ -182,13 +182,17 @@ def _closes_ns(devices: Devices, now_ns: int) -> int:
 
 
 def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str]) -> None:
-    """A device that came out of it well has no trouble left; for another one only a start of the machine is left."""
+    """What a reset mends is over when the device came out of it well, all else stays; for another one only a start of the machine is
+    left.
+    """
     devices.resetting.pop(uuid, None)
     cleared(devices, uuid, RESET)
     if problem:
         hurt(devices, uuid, RESET_FAILED, Trouble(gpu_life.OFFLINE, problem, e.REBOOT_NODE, RESET))
         return
-    devices.troubles.pop(uuid, None)
+    mended = [reason for reason, trouble in devices.troubles.get(uuid, {}).items() if trouble.verdict in e.RESETS]
+    for reason in mended:
+        cleared(devices, uuid, reason)
     devices.checks[uuid] = checks
 
 
