@@ -7,12 +7,15 @@ the device (nvtop); this agent's own children ask the driver. Test: tests/integr
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
-from libs.common.model import GpuId
-from services.node_agent.drivers import DeviceNodes
+from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers import DeviceNodes, Driver
 from services.node_agent.supervision import processes
 from services.node_agent.supervision.processes import Process
+
+DEVICES: Final = "devices"
 
 
 def holders(nodes: DeviceNodes, since_ns: int) -> dict[GpuId, list[str]]:
@@ -27,6 +30,17 @@ def holders(nodes: DeviceNodes, since_ns: int) -> dict[GpuId, list[str]]:
             for uuid in sorted(filter(None, opened)):
                 found.setdefault(uuid, []).append(f"{pid} {seen.name}")
     return found
+
+
+def without_nodes(driver: Driver, uuids: Iterable[GpuId]) -> list[GpuId]:
+    """The real devices of which nobody can tell who has them open, for their nodes were not found."""
+    return [] if driver.simulated else [uuid for uuid in uuids if not driver.nodes.get(uuid)]
+
+
+def isolation(said: Mapping[str, str], driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:
+    """As NodeRegistered says it: devices whose nodes were not found are kept from nobody."""
+    unseen = without_nodes(driver, (gpu.uuid for gpu in gpus))
+    return {**said, DEVICES: f"lost: no device node of {', '.join(unseen)} was found"} if unseen else dict(said)
 
 
 def _counts(seen: Process, since_ns: int) -> bool:

@@ -5,13 +5,13 @@ still runs on nothing can be told: the last of them is asked for it. Tests: test
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from libs.common.model import GpuId
 from services.node_agent import actions as a
 from services.node_agent import observations as o
-from services.node_agent.device_holders import holders
+from services.node_agent.device_holders import holders, without_nodes
 from services.node_agent.drivers import Driver
 from services.node_agent.state import key_of
 from services.node_agent.supervision_protocol import JobSupervisors
@@ -22,7 +22,8 @@ NOT_SCRUBBED: Final = "not done: the driver offers none"
 async def check(action: a.CheckRelease, driver: Driver, jobs: JobSupervisors, alone: Sequence[GpuId], within_s: float) -> o.ReleaseChecked:
     """`alone` are those of its devices that no other attempt runs on."""
     left = () if action.processes_gone else await jobs.leftovers(action.ref)
-    nodes = {uuid: driver.nodes[uuid] for uuid in alone if uuid in driver.nodes}
+    nodes = {uuid: driver.nodes[uuid] for uuid in alone if driver.nodes.get(uuid)}
+    unseen = without_nodes(driver, alone)
     try:
         async with asyncio.timeout(within_s):
             held = await driver.unclean(alone)
@@ -34,6 +35,13 @@ async def check(action: a.CheckRelease, driver: Driver, jobs: JobSupervisors, al
     if left:
         held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
     checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}
-    if nodes:
-        checks |= {"holders": ", ".join(who for each in opened.values() for who in each) or "none", "scrub": NOT_SCRUBBED}
+    if nodes or unseen:
+        checks |= {"holders": _holders(opened, unseen, action.began_ns), "scrub": NOT_SCRUBBED}
     return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)
+
+
+def _holders(opened: Mapping[GpuId, Sequence[str]], unseen: Sequence[GpuId], began_ns: int) -> str:
+    """What was not looked at is not said to be free."""
+    who = ", ".join(one for each in opened.values() for one in each)
+    why = f"no device node of {', '.join(unseen)} was found" if unseen else "" if began_ns else "nobody knows when the job began"
+    return "; ".join(filter(None, (who, why and f"not known: {why}"))) or "none"

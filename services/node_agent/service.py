@@ -33,6 +33,7 @@ from services.node_agent.channels import Channels
 from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
+from services.node_agent.device_holders import isolation
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
 from services.node_agent.health.resetting import reset
@@ -210,7 +211,7 @@ class Agent:
             rack=self.machine.rack,
             spine=self.machine.spine,
             sockets=self.machine.sockets,
-            isolation=self.machine.isolation,
+            isolation=isolation(self.machine.isolation, self.driver, self.inventory),
             tells_health=True,
         )
         if self.peers is not None:

@@ -13,7 +13,7 @@ from supervision_world import kill
 
 from libs.common import facts as f
 from libs.common.model import GpuId
-from services.node_agent.device_holders import holders
+from services.node_agent.device_holders import holders, isolation
 from services.node_agent.health import returning
 from services.node_agent.supervision import processes
 
@@ -158,3 +158,15 @@ async def test_a_job_on_devices_in_name_only_has_nothing_to_look_for(world: Worl
     world.driver.nodes = {}
     await world.start("j", "true")
     assert (await world.said(f.JobReleased, "j")).checks == {"processes": "gone", "devices": "free"}
+
+
+async def test_of_a_real_device_without_a_node_the_receipt_says_that_nobody_looked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.driver, "simulated", False)
+    world.driver.nodes = {DEVICE: ()}
+    await world.start("j", "true")
+    released = await world.said(f.JobReleased, "j")
+    assert released.checks["holders"] == f"not known: no device node of {DEVICE} was found"
+    only = [gpu for gpu in world.driver.gpus if gpu.uuid == DEVICE]
+    assert isolation({"devices": "enforced"}, world.driver, only) == {"devices": f"lost: no device node of {DEVICE} was found"}
+    world.driver.nodes = NODES
+    assert isolation({"devices": "enforced"}, world.driver, only) == {"devices": "enforced"}
