@@ -36,7 +36,7 @@ from services.scheduler.elastic import grow, with_more_nodes
 from services.scheduler.limits import over_limit, passes_limit, stands_aside
 from services.scheduler.line import heads, in_order
 from services.scheduler.models import scale
-from services.scheduler.placement.capacity import bits
+from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.choose import NOTHING, choose_for, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.gang import widest
@@ -174,7 +174,7 @@ def _stop_order(job: Job, reason: str, signal: int, grace_s: int) -> JobStopOrde
 
 def bury_node(state: State) -> Sequence[AnyFact]:
     """What an operator declared dead is lost with all that was held there for a job that ignores the lease."""
-    for index in bits(state.dead):
+    for index in indexes(state.dead):
         node = state.cluster.nodes[state.capacity.nodes[index]]
         return (NodeLost(node_id=node.node_id, incarnation=node.incarnation, reason=node_life.DECLARED_DEAD),)
     return NONE
@@ -182,7 +182,7 @@ def bury_node(state: State) -> Sequence[AnyFact]:
 
 def return_node(state: State) -> Sequence[AnyFact]:
     """A lost node that registered again and accounts for nothing more, but what is held there for it, is taken back."""
-    for index in bits(state.returning):
+    for index in indexes(state.returning):
         node_id = state.capacity.nodes[index]
         return (NodeReturned(node_id=node_id, incarnation=state.cluster.nodes[node_id].incarnation),)
     return NONE

@@ -11,7 +11,7 @@ from services.node_agent import service
 
 def a_faulted_device_is_as_good_as_any(patch: pytest.MonkeyPatch) -> None:
     """Work is placed wherever a device is there, whatever its node says of it."""
-    patch.setattr(GpuView, "takes_work", property(lambda view: view.present))
+    patch.setattr(GpuView, "takes_work", property(lambda view: view.present and view.service == gpu_life.ONLINE))
 
 
 def what_operators_say_of_devices_is_not_heard(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ ranking, which looks at it when it is next asked. Only usable nodes and healthy,
 are in the order of their first registration: the same for every reader of the log, whatever way the state came to be.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from libs.common import arrivals, mig
@@ -29,14 +29,6 @@ RANKINGS_MAX: Final = 256
 WISHES_MAX: Final = 16_384
 # So many nodes at a time are looked at ahead: a few milliseconds.
 CATCH_UP_MAX: Final = 1_024
-
-
-def bits(nodes: int) -> Iterator[int]:
-    """The indexes of the bits that are set, lowest first."""
-    while nodes:
-        lowest = nodes & -nodes
-        yield lowest.bit_length() - 1
-        nodes ^= lowest
 
 
 class Capacity:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
+from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.wish import Wish
 
@@ -83,7 +84,7 @@ def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[in
     while left := count - len(chosen):
         racks = [here for bits in near.rack.values() if (here := group & bits)]
         alone = group & ~sum(racks)
-        racks += [1 << index for index in _bits(alone)] if not racks else []
+        racks += [1 << index for index in indexes(alone)] if not racks else []
         enough = [rack for rack in racks if rack.bit_count() >= left]
         rack = min(enough, key=_size) if enough else max(racks, key=lambda bits: (bits.bit_count(), -(bits & -bits)))
         chosen += _top(ranking, rack, min(left, rack.bit_count()))
@@ -93,7 +94,7 @@ def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[in
 
 def _top(ranking: Ranking, group: int, count: int) -> list[int]:
     """The best of these nodes by the strategy's score."""
-    best_first = (index for level in sorted(ranking.levels, reverse=True) for index in _bits(ranking.levels[level] & group))
+    best_first = (index for level in sorted(ranking.levels, reverse=True) for index in indexes(ranking.levels[level] & group))
     return list(islice(best_first, count))
 
 
@@ -103,10 +104,3 @@ def in_ranks(chosen: Iterable[int], near: Neighbours) -> list[int]:
     for index in sorted(chosen):
         racks.setdefault(near.rack_of[index], []).append(index)
     return [index for rack in racks.values() for index in rack]
-
-
-def _bits(nodes: int) -> Iterator[int]:
-    while nodes:
-        lowest = nodes & -nodes
-        yield lowest.bit_length() - 1
-        nodes ^= lowest

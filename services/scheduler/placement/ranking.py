@@ -7,6 +7,7 @@ the order of their first registration, so that among equals the lowest bit is th
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.changes import UNSEEN
 from services.scheduler.placement.hardware import Hardware
 from services.scheduler.placement.place import Place, Take, host_serves, takes
@@ -105,8 +106,5 @@ class Ranking:
 def _from(nodes: int, after: int) -> Iterator[int]:
     """The bits of a set, from one on and around."""
     behind = nodes >> (after + 1) << (after + 1)
-    for part in (behind, nodes ^ behind):
-        while part:
-            lowest = part & -part
-            yield lowest.bit_length() - 1
-            part ^= lowest
+    yield from indexes(behind)
+    yield from indexes(nodes ^ behind)

@@ -15,7 +15,7 @@ from libs.common.facts import JobPreempted
 from libs.common.model import JobId
 from libs.common.ordering import DEFAULT_QUEUE
 from services.scheduler.placement import gang
-from services.scheduler.placement.capacity import bits
+from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.choose import Choice
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import Wish
@@ -53,7 +53,7 @@ def room_again(state: State, job: Job, wish: Wish, among: int) -> Callable[[int]
     is free. `among` are the nodes that are looked at, as bits.
     """
     offers = Offers(wish, circle_of(state.cluster, job.tenant), lambda other: other is job)
-    offers.bring_up(state.capacity, state.cluster, bits(among))
+    offers.bring_up(state.capacity, state.cluster, indexes(among))
     own_first = sorted((not offer.jobs, -offer.level, index) for index, offer in offers.of.items())
     free = {index: Offer(offer.level, offer.take) for index, offer in offers.of.items()}
     return lambda nodes: _room(state, replace(wish, nodes=nodes), free, offers.members, lambda: iter(own_first))

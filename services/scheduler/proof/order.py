@@ -10,7 +10,7 @@ from services.scheduler import line, policies
 from services.scheduler.backfill import promise_to
 from services.scheduler.limits import stands_aside
 from services.scheduler.line import heads, rank
-from services.scheduler.placement.capacity import bits
+from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.forecast import UNKNOWN
 from services.scheduler.proof.classes import Blocker, blocker, named
 from services.scheduler.reservations import line_of
@@ -56,7 +56,7 @@ def promised(state: State, job: Job) -> list[Blocker]:
     if not first or not state.queue_named(state.lane_of(first[0]).queue).backfill:
         return []
     promise = promise_to(state, first[0])
-    nodes = [state.capacity.nodes[index] for index in bits(promise.nodes)]
+    nodes = [state.capacity.nodes[index] for index in indexes(promise.nodes)]
     if promise.when_ns < UNKNOWN:
         minutes = max(0, promise.when_ns - state.wall_ns) // SECOND_NS // 60
         when = f"in {minutes // 60}h{minutes % 60:02}m at latest: what passes it has ended by then, or runs elsewhere"

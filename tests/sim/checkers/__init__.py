@@ -27,10 +27,9 @@ from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
 from tests.sim.checkers.nobody_steals_a_reservation import NobodyStealsAReservation
 from tests.sim.checkers.nobody_takes_reserved_devices import NobodyTakesReservedDevices
-from tests.sim.checkers.nothing_placed_on_a_faulted_device import NothingPlacedOnAFaultedDevice
 from tests.sim.checkers.only_the_willing_make_room import OnlyTheWillingMakeRoom
 from tests.sim.checkers.placed_only_on_a_live_node import PlacedOnlyOnALiveNode
-from tests.sim.checkers.placed_only_on_devices_in_service import PlacedOnlyOnDevicesInService
+from tests.sim.checkers.placed_only_where_work_is_taken import PlacedOnlyWhereWorkIsTaken
 from tests.sim.checkers.quarantine_ends import QuarantineEnds
 from tests.sim.checkers.quota_never_exceeded import QuotaNeverExceeded
 from tests.sim.checkers.removed_only_when_empty import RemovedOnlyWhenEmpty
@@ -62,10 +61,9 @@ ALL: Final[tuple[type[Checker], ...]] = (
     NoDecisionIgnored,
     NobodyStealsAReservation,
     NobodyTakesReservedDevices,
-    NothingPlacedOnAFaultedDevice,
     OnlyTheWillingMakeRoom,
     PlacedOnlyOnALiveNode,
-    PlacedOnlyOnDevicesInService,
+    PlacedOnlyWhereWorkIsTaken,
     QuarantineEnds,
     QuotaNeverExceeded,
     RemovedOnlyWhenEmpty,
