@@ -44,10 +44,11 @@ from services.scheduler.queue import LaneId, Queue, Shape, shape_of
 
 
 class Noted(NamedTuple):
-    """The port that a placed job was given, and on which address; what it holds, in hundredths of a GPU, at least 1; when it is expected
-    to end (the wall clock).
+    """Of a placed attempt: the port that it was given, and on which address; what it holds, in hundredths of a GPU, at least 1; when it is
+    expected to end (the wall clock).
     """
 
+    attempt: int
     address: str
     port: int
     share: int
@@ -360,18 +361,18 @@ class State:
             self.reserved.pop(job_id, None)
 
     def _note_attempt(self, job: Job) -> None:
-        """Keep the port ledger and the start limit of the current attempt."""
-        noted = self.noted.get(job.job_id)
-        if job.state not in job_life.ON_NODES:
-            if noted is not None:
-                del self.noted[job.job_id]
-                self.held.pop(job.job_id, None)
-                self.ports.give_back(noted.address, noted.port)
-                self.queue_held[job.spec.queue or DEFAULT_QUEUE] -= noted.share
-                self.queue.version += len(self.queue.lanes) > 1  # another lane may be the first now
-        elif noted is None:
+        """Keep the port ledger and the start limit of the current attempt. One commit may end an attempt and begin the next."""
+        noted, on_nodes = self.noted.get(job.job_id), job.state in job_life.ON_NODES
+        if noted is not None and not (on_nodes and noted.attempt == job.attempt):
+            del self.noted[job.job_id]
+            self.held.pop(job.job_id, None)
+            self.ports.give_back(noted.address, noted.port)
+            self.queue_held[job.spec.queue or DEFAULT_QUEUE] -= noted.share
+            self.queue.version += len(self.queue.lanes) > 1  # another lane may be the first now
+            noted = None
+        if noted is None and on_nodes:
             self._note(job)
-        elif noted.end_ns != expected_end_ns(job):  # its time limit was changed, or the log says when it was placed
+        elif noted is not None and noted.end_ns != expected_end_ns(job):  # its limit was changed, or the log says when it was placed
             self.noted[job.job_id] = noted._replace(end_ns=self._expect(job))
             self.capacity.touch(homes(self.cluster, job.members.values()))
 
@@ -379,7 +380,7 @@ class State:
         address = self.cluster.nodes[next(iter(job.members))].address
         share = share_of(job)
         self.ports.take(address, job.port)
-        self.noted[job.job_id] = Noted(address, job.port, share, self._expect(job))
+        self.noted[job.job_id] = Noted(job.attempt, address, job.port, share, self._expect(job))
         if job.spec.allocation is not None:
             self.held[job.job_id] = None
         self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share

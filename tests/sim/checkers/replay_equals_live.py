@@ -77,6 +77,7 @@ def indexes(state: SchedulerState) -> dict[str, Any]:
         "waiting": {job_id: waiting.shape for job_id, waiting in state.queue.waiting.items()},
         "free": {p.node_id: (p.whole, p.parts, p.lefts, p.cpus_free, p.memory_free) for p in capacity.places if p is not None},
         "sizes": capacity.sizes,
+        "queues": {name: held for name, held in state.queue_held.items() if held},
         "returning": state.returning,
         "dead": state.dead,
         "ports": {address: ports for address, ports in state.ports.used.items() if ports},
