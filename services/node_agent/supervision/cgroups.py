@@ -25,7 +25,7 @@ QUOTA_MIN_US: Final = 1_000
 ENTER_TRIES: Final = 3
 LEAVE_TRIES: Final = 10
 LEAVE_AGAIN_S: Final = 0.01
-READ_BYTES: Final = 1 << 20
+READ_BYTES: Final = 1 << 16
 # A group with more than this left in it (files and segments in memory, which are charged to it) is not given to another job.
 LEFT_MAX_BYTES: Final = 64 << 20
 
@@ -98,10 +98,12 @@ def _home_of(controller: str, found: Mapping[str, str], below: str) -> str:
 
 
 class Group:
-    """The group of this process, once it has entered. One of no hierarchy limits nothing."""
+    """The group of this process, once it has entered. One of no hierarchy limits nothing. Its files stay open for the supervisor's whole
+    life: to look one up costs more than what it says."""
 
     def __init__(self, dirs: Mapping[str, str]) -> None:
         self.dirs = dict(dirs)
+        self._open: dict[str, int] = {}
         self._broken: OSError | None = None
         self._filtered = False
 
@@ -112,6 +114,8 @@ class Group:
             for path in sorted(set(group.dirs.values())):
                 _enter(path)
             group.limit({})
+            group.memory_kills()
+            group.is_fresh()
         except OSError as error:
             group._broken = error
         return group
@@ -127,7 +131,8 @@ class Group:
             raise self._broken
         for controller, path in self.dirs.items():
             for name, text in _files(controller, path, wanted):
-                _write(f"{path}/{name}", text)
+                if self._read(f"{path}/{name}") != f"{text}\n".encode():  # which costs less than to write the same again
+                    self._write(f"{path}/{name}", text)
         self._deny(wanted.get("denied", []))
 
     def _deny(self, denied: list[list[int]]) -> None:
@@ -145,18 +150,40 @@ class Group:
     def memory_kills(self) -> int:
         """How many of its processes the kernel has ended for want of memory, ever."""
         path = self.dirs.get(MEMORY, "")
-        words = _read(f"{path}/memory.events" if _is_v2(path) else f"{path}/memory.oom_control").split() if path else []
-        return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+        words = self._read(f"{path}/memory.events" if _is_v2(path) else f"{path}/memory.oom_control").split() if path else []
+        return int(words[words.index(b"oom_kill") + 1]) if b"oom_kill" in words else 0
 
     def is_fresh(self) -> bool:
         """Whether another attempt may be in it: nobody is but its supervisor, and no memory is that only a deletion would free."""
-        words = _read(f"{self.dirs[MEMORY]}/memory.stat").split() if MEMORY in self.dirs else []
-        shared = int(words[words.index("shmem") + 1]) if "shmem" in words else 0
-        return not self.others() and shared <= LEFT_MAX_BYTES
+        _, _, shared = self._read(f"{self.dirs[MEMORY]}/memory.stat").partition(b"\nshmem ") if MEMORY in self.dirs else (b"", b"", b"")
+        return not self.others() and int(shared.split(maxsplit=1)[0] if shared else 0) <= LEFT_MAX_BYTES
 
     def others(self) -> list[int]:
         """Who is in it beside its supervisor."""
-        return [pid for pid in members(self.path) if pid != os.getpid()]
+        told = self._read(f"{self.path}/cgroup.procs") if self.path else b""
+        return [pid for pid in map(int, told.split()) if pid != os.getpid()]
+
+    def _write(self, path: str, text: str) -> None:
+        """Raises OSError, which names the file."""
+        try:
+            os.pwrite(self._file(path), text.encode(), 0)
+        except OSError as error:
+            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, of {text!r}", path) from None
+
+    def _read(self, path: str) -> bytes:
+        """Nothing where there is no such file."""
+        told = b""
+        with contextlib.suppress(OSError):
+            descriptor = self._file(path)
+            while part := os.pread(descriptor, READ_BYTES, len(told)):
+                told += part
+        return told
+
+    def _file(self, path: str) -> int:
+        if path not in self._open:
+            writable = os.stat(path).st_mode & 0o200
+            self._open[path] = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        return self._open[path]
 
 
 def members(path: str) -> list[int]:
@@ -247,7 +274,7 @@ def _files(controller: str, path: str, wanted: Limits) -> Iterator[tuple[str, st
     none = "max" if v2 else "-1"
     if controller == MEMORY:
         yield "memory.max" if v2 else "memory.limit_in_bytes", str(memory) if memory else none
-        if os.path.exists(f"{path}/memory.swap.max"):
+        if _exists(f"{path}/memory.swap.max"):
             yield "memory.swap.max", "0" if memory else none
     elif controller == CPU:
         quota = str(max(QUOTA_MIN_US, cpus_milli * PERIOD_US // 1_000)) if cpus_milli else none
@@ -259,6 +286,7 @@ def _files(controller: str, path: str, wanted: Limits) -> Iterator[tuple[str, st
         yield "pids.max", str(_processes_max())
 
 
+@functools.cache
 def _processes_max() -> int:
     """Half of what the machine can hold: whatever a job forks, others can too."""
     return min(int(_constant(f"/proc/sys/kernel/{name}") or 1 << 15) for name in ("pid_max", "threads-max")) // 2
@@ -271,7 +299,13 @@ def _constant(path: str) -> str:
 
 
 def _is_v2(path: str) -> bool:
-    return os.path.exists(f"{path}/cgroup.controllers")
+    return _exists(f"{path}/cgroup.controllers")
+
+
+@functools.cache
+def _exists(path: str) -> bool:
+    """Which files a group has does not change."""
+    return os.path.exists(path)
 
 
 def _read(path: str) -> str:
