@@ -40,7 +40,7 @@ STAY: Final[dict[str, str]] = {
         node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
         ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
         node_agent.decide.KILL_AGAIN_NS node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
-        node_agent.service.DRAIN_S node_agent.service.END_AGAIN_S pool.QUIET_NS state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
+        node_agent.service.DRAIN_S pool.QUIET_NS state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
         supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S
         supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
@@ -55,7 +55,8 @@ STAY: Final[dict[str, str]] = {
         relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS returning.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
-        uploads_nats.ABANDONED_S uploads_nats.SWEEP_S""",
+        uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
+        cancellation.END_AGAIN_S""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",
@@ -67,7 +68,8 @@ STAY: Final[dict[str, str]] = {
         checks.OFFSET_MAX_S cli.models.LOOK_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S gateway.ANSWER_S gateway.CONNECT_S
         gateway.KEEPALIVE_IDLE_S log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S stdin_forwarding.PAUSE_FIRST_S
         stdin_forwarding.PAUSE_MAX_S stopping.PAUSE_S stopping.TRIED_S support.ASK_S support.DOCTOR_S top.EVERY_S uploading.SEND_S
-        verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S waiting_note.NOTICE_S""",
+        verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S waiting_note.NOTICE_S
+        cli.controls.LOOK_EVERY_S cli.controls.WAIT_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """
         commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S compose.server.FAREWELL_S keeper.ANSWER_S
         keeper.ASK_EVERY_S keeper.RELOAD_PAUSE_S launcher.KEEPER_STOP_S launcher.LOG_S launcher.READY_ASK_S launcher.READY_POLL_S

@@ -20,7 +20,14 @@ COLUMNS: Final = (
     Column("JOBS", flexible=True),
     Column("REASON", flexible=True),
 )
-WIDE_COLUMNS: Final = (*COLUMNS, Column("HEALTH", colour_of=state_colour), Column("VENDOR"), Column("UUID"), Column("DETAIL"))
+WIDE_COLUMNS: Final = (
+    *COLUMNS,
+    Column("HEALTH", colour_of=state_colour),
+    Column("VENDOR"),
+    Column("UUID"),
+    Column("SET"),
+    Column("DETAIL"),
+)
 
 
 def print_gpus(gpus: Iterable[Json], wide: bool, no_headers: bool) -> None:
@@ -45,8 +52,14 @@ def _row(gpu: Json, wide: bool) -> list[str]:
         ", ".join(_holder(holder) for holder in gpu.get("holders") or ()) or "-",
         str(gpu.get("reason") or ""),
     ]
-    more = [str(gpu.get("health") or "-"), str(gpu.get("vendor") or "-"), str(gpu.get("uuid")), str(gpu.get("detail") or "")]
+    more = [str(gpu.get("health") or "-"), str(gpu.get("vendor") or "-"), str(gpu.get("uuid")), _set(gpu), str(gpu.get("detail") or "")]
     return cells + more if wide else cells
+
+
+def _set(gpu: Json) -> str:
+    """What its node did of what it was told: `power 300, clocks 1200-1500`."""
+    found = {name: control["in_force"] for name, control in (gpu.get("controls") or {}).items()}
+    return ", ".join(f"{name} {value}" for name, value in found.items() if value) or "-"
 
 
 def _holder(holder: Json) -> str:

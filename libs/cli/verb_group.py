@@ -55,6 +55,7 @@ VERBS: Final[dict[str, Verb]] = {
     "prune": Verb(CLUSTER, "Remove the output of ended jobs from the nodes."),
     "gpus": Verb(CLUSTER, "List GPUs and who holds them."),
     "status": Verb(CLUSTER, "Show how the cluster is, its nodes and its jobs."),
+    "gpu": Verb(CLUSTER, "Set power, clocks and modes of GPUs, or reset them."),
     "health": Verb(CLUSTER, "Show which GPUs are unwell or out of service, or how one is."),
     "drain": Verb(CLUSTER, "Let no new work onto nodes or GPUs; what runs there goes on."),
     "offline": Verb(CLUSTER, "Take nodes or GPUs out of service; refused while jobs have them."),
@@ -91,7 +92,7 @@ VERBS: Final[dict[str, Verb]] = {
 KNOWN_ELSEWHERE: Final = {
     "queues": "queue list", "squeue": "ps", "list": "ps", "ls": "ps", "get": "ps", "apply": "submit", "sbatch": "submit",
     "srun": "run", "shell": "exec -it", "ssh": "exec -it", "scancel": "cancel", "stop": "cancel", "delete": "cancel", "rm": "cancel",
-    "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "gpu": "gpus", "output": "logs",
+    "show": "describe", "inspect": "describe", "explain": "why", "sinfo": "nodes", "output": "logs",
     "events": "log", "history": "log", "start": "up", "verify": "audit verify", "attach": "logs -f", "tail": "logs -f",
     "serve": "deploy", "model": "models", "deployments": "models", "rollout": "redeploy", "resize": "scale",
     "keys": "key list", "tenants": "tenant list", "token": "key", "auth": "login", "logout": "login", "id": "whoami",

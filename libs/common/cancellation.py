@@ -6,10 +6,13 @@ with it. What talks to the world calls `heed` behind each such await. Test: test
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+END_TRIES: Final = 50
+END_AGAIN_S: Final = 0.1
 
 # What was given up on may say its last word so long.
 LAST_WORD_S: Final = 1.0
@@ -39,3 +42,14 @@ async def before(stop: asyncio.Event, opening: Coroutine[None, None, T]) -> T:
         if not working.done():
             working.cancel()
             await asyncio.wait((working,), timeout=LAST_WORD_S)
+
+
+async def end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancelled until it is heard: `asyncio.wait_for` passes over a cancellation that comes in the moment of its result."""
+    for _ in range(END_TRIES):
+        left = [task for task in tasks if not task.done()]
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=END_AGAIN_S)

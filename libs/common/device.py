@@ -23,6 +23,19 @@ class GpuError(msgspec.Struct, frozen=True):
     at_ns: int
 
 
+class Control(msgspec.Struct):
+    """What a device was told to be last (`device_controls.py`): the wish by its `request`, the sequence of its commit, and what became of
+    it; `outcome` is empty until the node has said. `in_force` is what the node did last, the wish before this one or its own doing.
+    """
+
+    value: str = ""
+    request: int = 0
+    user: str = ""
+    outcome: str = ""
+    detail: str = ""
+    in_force: str = ""
+
+
 class GpuView(msgspec.Struct):
     """A device: who holds how much of it, and its health. `holds` is by attempt key, in hundredths; `parts` are those of the holds
     that are kept apart from others (MPS, MIG, time slices).
@@ -39,6 +52,7 @@ class GpuView(msgspec.Struct):
     verdict: str = ""
     service: str = gpu_life.ONLINE
     errors: list[GpuError] = []
+    controls: dict[str, Control] = {}
 
     @property
     def held(self) -> int:

@@ -170,6 +170,7 @@ _FOLDS: Final = {
     f.ModelUndeployed: model_fold.undeployed,
     f.NodeDeclaredDead: node_fold.declared_dead,
     f.GpuServiceSet: device_fold.service_set,
+    f.GpuControlRequested: device_fold.control_requested,
     f.QueueSet: order_fold.queue_set,
     f.JobUpdated: order_fold.updated,
     f.RequeueRequested: order_fold.requeue_requested,
@@ -209,4 +210,5 @@ _FOLDS: Final = {
     f.GpuFaulted: device_fold.faulted,
     f.GpuRecovered: device_fold.recovered,
     f.GpuErrorSeen: device_fold.error_seen,
+    f.GpuControlled: device_fold.controlled,
 }

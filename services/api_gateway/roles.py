@@ -102,6 +102,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/gpus"): ANY,
     ("GET", "/v1/gpus/{uuid}"): ANY,
     ("PUT", "/v1/gpus/{uuid}/service"): OPERATE,
+    ("PUT", "/v1/gpus/{uuid}/controls/{control}"): OPERATE,
+    ("PUT", "/v1/nodes/{node_id}/controls/{control}"): OPERATE,
     ("GET", "/v1/inventory"): ANY,
     ("GET", "/v1/cluster"): ANY,
     ("GET", "/v1/allocations"): READ,

@@ -7,7 +7,7 @@ observation.
 import msgspec
 
 from libs.common.facts import NodeFact
-from libs.common.messages import StartOrder
+from libs.common.messages import ControlOrder, StartOrder
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.observations import Mark
 
@@ -76,10 +76,17 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class ResetDevice(msgspec.Struct, frozen=True):
-    """Save what can be known of the device, reset it, look at it."""
+    """Save what can be known of the device, reset it, put `controls` back, look at it."""
 
     uuid: GpuId
     reason: str
+    controls: tuple[ControlOrder, ...] = ()
+
+
+class ControlDevice(msgspec.Struct, frozen=True):
+    """Tell a device to be otherwise."""
+
+    order: ControlOrder
 
 
 class KeepDevices(msgspec.Struct, frozen=True):
@@ -109,6 +116,7 @@ Action = (
     | ForgetJob
     | Record
     | ResetDevice
+    | ControlDevice
     | KeepDevices
     | AskDesired
     | BeginAgain

@@ -13,6 +13,7 @@ from libs.common.facts import NodeFact
 from libs.common.job_life import BY_THE_AGENT
 from libs.common.model import NodeId
 from services.node_agent import actions as a
+from services.node_agent import controls as dc
 from services.node_agent import serving
 from services.node_agent import state as s
 from services.node_agent.health import devices as d
@@ -43,7 +44,7 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
     asked = _write_lease(state)
     facts: list[NodeFact] = []
     marks: list[Mark] = []
-    asked += _reset(state, now_ns)
+    asked += _devices(state, now_ns)
     for key in _due(state, now_ns):
         if len(facts) >= RECORD_FACTS_MAX:
             state.touched[key] = None
@@ -59,7 +60,7 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
     of_devices = d.facts(state.devices, state.node_id, RECORD_FACTS_MAX)
     if of_devices or state.devices.unkept:
         asked.append(a.KeepDevices(d.kept(state.devices)))
-        facts = [*of_devices, *facts]
+    facts = [*of_devices, *dc.facts(state.controls), *facts]
     if facts:
         asked.append(a.Record(tuple(facts), tuple(marks)))
     return asked + _forget(state) + _ask_desired(state, now_ns) + _begin_again(state)
@@ -89,13 +90,15 @@ def _write_lease(state: State) -> list[a.Action]:
     return [a.ReplaceLease(deadline_ns) if newer else a.ExtendLease(deadline_ns)]
 
 
-def _reset(state: State, now_ns: int) -> list[a.Action]:
-    """A device that any attempt here is not over with is nobody's to reset."""
-    if not state.devices.troubles:
+def _devices(state: State, now_ns: int) -> list[a.Action]:
+    """What devices are to be told, and which are to be reset: one that any attempt here is not over with is nobody's to reset."""
+    if not state.devices.troubles and not state.controls.todo:
         state.devices.look_at_ns = 0
         return []
     held = {uuid: None for attempt in state.attempts.values() if attempt.phase != s.REFUSED for uuid in attempt.gpus}
-    return [a.ResetDevice(uuid, why) for uuid, why in d.begin_resets(state.devices, held, now_ns).items()]
+    told = [a.ControlDevice(order) for order in dc.due(state.controls, state.devices, held)]
+    resets = d.begin_resets(state.devices, {**held, **state.controls.busy}, now_ns)
+    return [*told, *(a.ResetDevice(uuid, why, dc.lasting(state.controls, uuid)) for uuid, why in resets.items())]
 
 
 def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Action]:

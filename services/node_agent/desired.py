@@ -57,4 +57,4 @@ def _whole(pages: list[Desired]) -> Desired:
     first = pages[0]
     starts = tuple(order for page in pages for order in page.starts)
     stops = tuple(order for page in pages for order in page.stops)
-    return Desired(first.epoch, first.incarnation, first.seq, starts, stops)
+    return Desired(first.epoch, first.incarnation, first.seq, starts, stops, controls=first.controls)

@@ -6,7 +6,7 @@ Pure. Nothing here says what follows from it; that is `decide.py`.
 import msgspec
 
 from libs.common.error_catalogue import Seen
-from libs.common.messages import Desired, Lease, Orders
+from libs.common.messages import ControlOrder, Desired, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.health.devices import Trouble
 
@@ -128,11 +128,21 @@ class DeviceAils(msgspec.Struct, frozen=True):
 
 
 class DeviceReset(msgspec.Struct, frozen=True):
-    """A reset came to its end; `problem` is empty when the device was found well afterwards, and `checks` says by what."""
+    """A reset came to its end; `problem` is empty when the device was found well afterwards, and `checks` says by what. `refused` (lacking,
+    denied or failed) of one that its driver did not begin. `controls` were put back, each with what became of it.
+    """
 
     uuid: GpuId
     problem: str
     checks: dict[str, str] = {}
+    refused: str = ""
+    controls: tuple[ControlOrder, ...] = ()
+
+
+class DeviceControlled(msgspec.Struct, frozen=True):
+    """The order with what became of it."""
+
+    order: ControlOrder
 
 
 class FactsStored(msgspec.Struct, frozen=True):
@@ -156,6 +166,7 @@ Observation = (
     | DeviceErred
     | DeviceAils
     | DeviceReset
+    | DeviceControlled
     | FactsStored
 )
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.cancellation import before
+from libs.common.cancellation import before, end_all
 from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
-from libs.common.messages import REMOVED, Heartbeat, Lease, Orders, StartOrder
+from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders, StartOrder
 from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
@@ -33,6 +33,7 @@ from services.node_agent.channels import Channels
 from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
+from services.node_agent.device_commands import carry_out
 from services.node_agent.device_holders import isolation
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
@@ -56,8 +57,6 @@ EAGER_BEATS: Final = 20
 CHECK_SLACK_S: Final = 2.0
 DRAIN_S: Final = 5.0
 DRAIN_LOOK_S: Final = 0.02
-END_TRIES: Final = 50
-END_AGAIN_S: Final = 0.1
 ATTACH_TRIES: Final = 10
 
 _orders = msgspec.msgpack.Decoder(Orders)
@@ -154,7 +153,7 @@ class Agent:
             running = [tasks.create_task(one) for one in lives]
             await stop.wait()
             await self._drain()
-            await _end([*running, *self.children])
+            await end_all([*running, *self.children])
 
     async def _open(self, adopted: Sequence[o.Adopted]) -> None:
         self.driver.baseline |= await idle(self.memory, self.machine.boot_id)
@@ -213,6 +212,7 @@ class Agent:
             sockets=self.machine.sockets,
             isolation=isolation(self.machine.isolation, self.driver, self.inventory),
             tells_health=True,
+            takes_controls=True,
         )
         if self.peers is not None:
             self.peers.registered(incarnation)
@@ -270,6 +270,8 @@ class Agent:
                 self._record(action)
             case a.ResetDevice():
                 self._spawn(self._reset(action))
+            case a.ControlDevice(order):
+                self._spawn(self._control(order))
             case a.KeepDevices(data):
                 await self.memory.keep(devices.FILE, data)
             case a.AskDesired():
@@ -312,6 +314,9 @@ class Agent:
 
     async def _reset(self, action: a.ResetDevice) -> None:
         self.tell(await reset(self.driver, self.memory.keep, action))
+
+    async def _control(self, order: ControlOrder) -> None:
+        self.tell(o.DeviceControlled(await carry_out(self.driver, order)))
 
     async def _probe(self, action: a.ProbeReplica) -> None:
         self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))
@@ -385,14 +390,3 @@ class Agent:
             logger.warning("no desired state: %s", error)
         finally:
             self.asking = False
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancelled until it is heard: `asyncio.wait_for` passes over a cancellation that comes in the moment of its result."""
-    for _ in range(END_TRIES):
-        left = [task for task in tasks if not task.done()]
-        if not left:
-            return
-        for task in left:
-            task.cancel()
-        await asyncio.wait(left, timeout=END_AGAIN_S)

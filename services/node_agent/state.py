@@ -15,8 +15,12 @@ from libs.common import facts as f
 from libs.common.error_catalogue import ENDS_JOBS
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
+from services.node_agent import controls as dc
 from services.node_agent import observations as o
 from services.node_agent import serving
+from services.node_agent.attempt import Attempt as Attempt
+from services.node_agent.attempt import Stop as Stop
+from services.node_agent.drivers.readings import WEDGED
 from services.node_agent.health import devices as d
 from services.node_agent.health import hits
 
@@ -42,54 +46,6 @@ HIT_GRACE_MS: Final = 1_000
 # A difference is asked about a moment later: an order or an acknowledgement may be on its way.
 ASK_AFTER_NS: Final = 20 * MS
 ASK_JITTER_NS: Final = 200 * MS
-
-
-class Stop(msgspec.Struct, frozen=True):
-    reason: str
-    signal: int
-    grace_ms: int
-
-
-class Attempt(msgspec.Struct, kw_only=True):
-    """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged.
-    `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it. `health` is a replica's
-    alone, `hit` the error of a device that it had. `unasked_ns` is the last checkpoint that was known when it was told to stop: a later one
-    is the answer.
-    """
-
-    ref: AttemptRef
-    phase: str
-    seq: int = 0
-    rank: int = 0
-    order: StartOrder | None = None
-    gpus: tuple[GpuId, ...] = ()
-    ordered: Stop | None = None
-    stop: Stop | None = None
-    told: Stop | None = None
-    kill_at_ns: int = 0
-    killing: bool = False
-    time_limit_s: int = 0
-    grace_s: int = 0
-    ignore_lease: bool = False
-    executed: bool = False
-    pid: int = 0
-    began_ns: int = 0
-    exit: o.Exit | None = None
-    exited_ns: int = 0
-    checking: bool = False
-    check_at_ns: int = 0
-    checks: dict[str, str] | None = None
-    clean: bool = False
-    unclean: dict[GpuId, str] = {}
-    refusal: str = ""
-    health: serving.Health | None = None
-    checkpointed_ns: int = 0
-    checkpoint_said_ns: int = 0
-    checkpoint_again_ns: int = 0
-    unasked_ns: int = 0
-    hit: hits.Hit | None = None
-    queued: int = 0
-    stored: int = 0
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -118,6 +74,7 @@ class State(msgspec.Struct, kw_only=True):
     to_forget: list[Attempt] = []
     release_ns: int = 30_000_000_000
     devices: d.Devices = msgspec.field(default_factory=d.Devices)
+    controls: dc.Controls = msgspec.field(default_factory=dc.Controls)
 
 
 def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], before: State | None = None) -> State:
@@ -125,6 +82,7 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
     state = State(node_id=node_id, incarnation=incarnation)
     if before is not None:
         state.epoch, state.over, state.release_ns, state.devices = before.epoch, before.over, before.release_ns, before.devices
+        state.controls = before.controls
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
         state.lease_written_epoch, state.lease_written_ns = before.lease_written_epoch, before.lease_written_ns
@@ -152,7 +110,9 @@ def digest_here(state: State) -> str:
     those that have one; both agree once facts are acknowledged and orders have come.
     """
     ordered = ((attempt.ref, attempt.ordered) for attempt in state.attempts.values())
-    return digest(accounted(state), ((ref, stop.signal, stop.grace_ms) for ref, stop in ordered if stop is not None))
+    return digest(
+        accounted(state), ((ref, stop.signal, stop.grace_ms) for ref, stop in ordered if stop is not None), dc.known(state.controls)
+    )
 
 
 def ask_jitter_ns(node_id: str) -> int:
@@ -186,8 +146,12 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
                 d.hurt(state.devices, uuid, reason, trouble)
             else:
                 d.cleared(state.devices, uuid, reason)
-        case o.DeviceReset(uuid, problem, checks):
-            d.was_reset(state.devices, uuid, problem, checks)
+                if reason == WEDGED:  # its driver was begun anew
+                    dc.again(state.controls, uuid)
+        case o.DeviceReset():
+            dc.was_reset(state.controls, state.devices, state.node_id, seen)
+        case o.DeviceControlled(order):
+            dc.carried_out(state.controls, state.devices, state.node_id, order)
         case _:
             assert_never(seen)
 
@@ -224,6 +188,7 @@ def _orders_came(state: State, orders: Orders) -> None:
     if orders.epoch < state.epoch or state.lost:
         return
     state.epoch = orders.epoch
+    dc.heard(state.controls, orders.controls)
     for order in orders.orders:
         if order.seq > state.desired_seq:
             _obey(state, order)
@@ -334,6 +299,7 @@ def _desired_came(state: State, desired: Desired) -> None:
     if old or state.lost:
         return
     state.epoch, state.desired_seq = desired.epoch, desired.seq
+    dc.replaced(state.controls, state.devices, desired.controls, desired.seq)
     orders: tuple[Order, ...] = (*desired.starts, *desired.stops)
     for order in orders:
         _obey(state, order)

@@ -69,4 +69,5 @@ def _paged(whole: Desired, page_bytes: int) -> tuple[bytes, ...]:
 def _page(whole: Desired, part: list[Order], number: int, count: int) -> Desired:
     starts = tuple(order for order in part if isinstance(order, StartOrder))
     stops = tuple(order for order in part if isinstance(order, StopOrder))
-    return Desired(whole.epoch, whole.incarnation, whole.seq, starts, stops, number, count)
+    controls = () if number else whole.controls  # a few of each device
+    return Desired(whole.epoch, whole.incarnation, whole.seq, starts, stops, number, count, controls)

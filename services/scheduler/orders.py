@@ -4,12 +4,12 @@ Pure, and only ever called with acknowledged state or acknowledged facts: an ord
 start a job that nobody decided.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from libs.common import job_life
-from libs.common.cluster import Cluster, Job, MemberView, known_to_agent
-from libs.common.facts import JobPlaced, JobPreempted, JobStopOrdered
-from libs.common.messages import Desired, Peer, StartOrder, StopOrder, digest
+from libs.common.cluster import Cluster, Job, MemberView, known_to_agent, node_gpus
+from libs.common.facts import AnyFact, GpuControlRequested, JobPlaced, JobPreempted, JobStopOrdered, Unknown
+from libs.common.messages import AnyOrder, ControlOrder, Desired, Orders, Peer, StartOrder, StopOrder, digest
 from libs.common.model import Member, NodeId
 
 
@@ -42,14 +42,38 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
         if job.stop_reason:
             stop = StopOrder(job.job_id, job.attempt, cluster.seq, job.stop_reason, job.stop_signal, job.stop_grace_ms)
             stops.append(stop)
-    return Desired(epoch, cluster.nodes[node_id].incarnation, cluster.seq, tuple(starts), tuple(stops))
+    controls = tuple(controls_of(cluster, node_id))
+    return Desired(epoch, cluster.nodes[node_id].incarnation, cluster.seq, tuple(starts), tuple(stops), controls=controls)
 
 
 def node_digest(cluster: Cluster, node_id: NodeId) -> str:
     """The short form of `desired`, which an agent compares with its own."""
     accounted = [job for job, _ in _accounted(cluster, node_id)]
     stops = [(job.ref, job.stop_signal, job.stop_grace_ms) for job in accounted if job.stop_reason]
-    return digest([job.ref for job in accounted], stops)
+    controls = [(each.uuid, each.control, each.request) for each in controls_of(cluster, node_id)]
+    return digest([job.ref for job in accounted], stops, controls)
+
+
+def message(epoch: int, part: Sequence[AnyOrder]) -> Orders:
+    """What is sent to a node at once."""
+    of_jobs = tuple(order for order in part if not isinstance(order, ControlOrder))
+    return Orders(epoch, of_jobs, tuple(order for order in part if isinstance(order, ControlOrder)))
+
+
+def control_orders(cluster: Cluster, facts: Iterable[AnyFact | Unknown], seq: int) -> Iterator[tuple[NodeId, ControlOrder]]:
+    """What commit `seq` asked for, as long as nothing else was asked for since; what is lost on its way a heartbeat's digest brings."""
+    asked = {fact.uuid: None for fact in facts if isinstance(fact, GpuControlRequested) and fact.uuid in cluster.gpus}
+    for node_id in dict.fromkeys(cluster.gpus[uuid].node_id for uuid in asked):
+        yield from ((node_id, order) for order in controls_of(cluster, node_id) if order.request == seq)
+
+
+def controls_of(cluster: Cluster, node_id: NodeId) -> Iterator[ControlOrder]:
+    """What operators want this node's devices to be told; nothing of a node whose agent does not hear it."""
+    node = cluster.nodes[node_id]
+    for view in node_gpus(cluster, node) if node.takes_controls else ():
+        for name, wish in view.controls.items():
+            if wish.request:
+                yield ControlOrder(view.gpu.uuid, name, wish.value, wish.request, wish.outcome, wish.detail)
 
 
 def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:

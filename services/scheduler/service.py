@@ -33,7 +33,7 @@ from libs.common.facts import (
     TermBegan,
 )
 from libs.common.inventory import Stocks
-from libs.common.messages import REMOVED, DesiredAsk, Heartbeat, Lease, Order, Orders, Roster, Vitals, by_bytes
+from libs.common.messages import REMOVED, AnyOrder, DesiredAsk, Heartbeat, Lease, Roster, Vitals, by_bytes
 from libs.common.model import JobId, NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
@@ -125,7 +125,7 @@ class Scheduler:
         self.claimed = False
         self.stopping = False
         self.extended = False
-        self.outgoing: asyncio.Queue[tuple[NodeId, list[Order]]] = asyncio.Queue()
+        self.outgoing: asyncio.Queue[tuple[NodeId, list[AnyOrder]]] = asyncio.Queue()
 
     # -- what it decides ----------------------------------------------------------------------------------------
 
@@ -155,6 +155,9 @@ class Scheduler:
         self.stocks.follow(self.acked, fold.apply_entry(self.acked, entry.seq, entry.subject, commit))
         if any(isinstance(fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved) for fact in commit.facts):
             self.roster = None
+        if self.claimed:
+            for node_id, control in orders.control_orders(self.acked, commit.facts, entry.seq):
+                self.outgoing.put_nowait((node_id, [control]))
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
         """Send each node its part of what the log has just taken."""
@@ -257,13 +260,13 @@ class Scheduler:
         """Each node's orders of one moment in as few messages as they fit into."""
         while True:
             node_id, batch = await self.outgoing.get()
-            by_node: dict[NodeId, list[Order]] = {node_id: batch}
+            by_node: dict[NodeId, list[AnyOrder]] = {node_id: batch}
             while not self.outgoing.empty():
                 node_id, more = self.outgoing.get_nowait()
                 by_node.setdefault(node_id, []).extend(more)
             for node_id, waiting in by_node.items():
                 for part in by_bytes(waiting):
-                    await self.bus.publish(subjects.orders(node_id), _encode(Orders(self.state.epoch, tuple(part))))
+                    await self.bus.publish(subjects.orders(node_id), _encode(orders.message(self.state.epoch, part)))
 
     async def _renew(self) -> None:
         """Keep the right to grant leases: an acknowledged write at least every third of a term. The first one takes the key; from then

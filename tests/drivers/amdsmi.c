@@ -117,7 +117,7 @@ int amdsmi_get_power_info(void *device, power *found) { CHECK(index_of(device));
 int amdsmi_get_power_cap_info(void *device, uint32_t sensor, power_cap *found) {
     (void)sensor;
     CHECK(index_of(device));
-    *found = (power_cap){.cap = of(device)->cap_uw, .default_cap = 750000000, .max = 750000000};
+    *found = (power_cap){.cap = of(device)->cap_uw, .default_cap = 750000000, .min = 150000000, .max = 750000000};
     return OK;
 }
 int amdsmi_get_energy_count(void *device, uint64_t *counter, float *resolution, uint64_t *at) {
@@ -128,6 +128,7 @@ int amdsmi_get_energy_count(void *device, uint64_t *counter, float *resolution, 
 int amdsmi_get_clock_info(void *device, int type, clock_info *found) {
     CHECK(index_of(device));
     memset(found, 0, sizeof *found);
+    found->min = 132; found->max = 2100;
     found->mhz = type == 4 ? 1300 : of(device)->high_mhz ? (uint32_t)of(device)->high_mhz : 2100;
     return OK;
 }
@@ -171,7 +172,7 @@ int amdsmi_topo_get_link_type(void *one, void *other, uint64_t *hops, uint32_t *
 int amdsmi_set_power_cap(void *device, uint32_t sensor, uint64_t microwatts) {
     (void)sensor;
     CHECK(index_of(device));
-    if (microwatts > 750000000) return INVALID;
+    if (microwatts < 150000000 || microwatts > 750000000) return INVALID;
     of(device)->cap_uw = microwatts;
     return OK;
 }

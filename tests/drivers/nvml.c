@@ -9,7 +9,7 @@ enum { OK, INVALID = 2, LACKING = 3, NOT_FOUND = 6, SIZE = 7, TIMEOUT = 10, RESO
 typedef unsigned long long u64;
 typedef struct { unsigned start, size; } placement;
 typedef struct { int used, gpu, number, profile, computing; placement place; } instance;
-typedef struct { int mig, cap_mw, low_mhz, high_mhz, persistent, mode; instance parts[INSTANCES]; } gpu;
+typedef struct { int mig, cap_mw, low_mhz, high_mhz, persistent, mode, ecc, ecc_pending; instance parts[INSTANCES]; } gpu;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_info;
 typedef struct { u64 total, free, used; } memory_v1;
 typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2;
@@ -40,7 +40,7 @@ static gpu *of(void *device) { return &gpus[index_of(device) % GPUS]; }
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     CHECK(-1);
-    for (int i = 0; i < GPUS && !ready; i++) gpus[i].cap_mw = 700000, gpus[i].mig = (int)number_of("mig", i, 0);
+    for (int i = 0; i < GPUS && !ready; i++) gpus[i].cap_mw = 700000, gpus[i].ecc = gpus[i].ecc_pending = 1, gpus[i].mig = (int)number_of("mig", i, 0);
     ready = 1;
     events_begin();
     return OK;
@@ -107,6 +107,12 @@ int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *degrees) {
 int nvmlDeviceGetPowerUsage(void *device, unsigned *mw) { CHECK(index_of(device)); *mw = 123456; return OK; }
 int nvmlDeviceGetEnforcedPowerLimit(void *device, unsigned *mw) { CHECK(index_of(device)); *mw = (unsigned)of(device)->cap_mw; return OK; }
 int nvmlDeviceGetPowerManagementDefaultLimit(void *device, unsigned *mw) { CHECK(index_of(device)); *mw = 700000; return OK; }
+int nvmlDeviceGetPowerManagementLimitConstraints(void *device, unsigned *least, unsigned *most) {
+    CHECK(index_of(device));
+    *least = 200000; *most = 700000;
+    return OK;
+}
+int nvmlDeviceGetMaxClockInfo(void *device, unsigned type, unsigned *mhz) { CHECK(index_of(device)); *mhz = type == 1 ? 1980 : 2619; return OK; }
 int nvmlDeviceGetClockInfo(void *device, unsigned type, unsigned *mhz) {
     CHECK(index_of(device));
     *mhz = type == 2 ? 2619 : of(device)->high_mhz ? (unsigned)of(device)->high_mhz : 1980;
@@ -189,6 +195,14 @@ int nvmlDeviceSetGpuLockedClocks(void *device, unsigned low, unsigned high) {
 int nvmlDeviceResetGpuLockedClocks(void *device) { CHECK(index_of(device)); of(device)->low_mhz = of(device)->high_mhz = 0; return OK; }
 int nvmlDeviceSetPersistenceMode(void *device, unsigned on) { CHECK(index_of(device)); of(device)->persistent = (int)on; return OK; }
 int nvmlDeviceSetComputeMode(void *device, unsigned mode) { CHECK(index_of(device)); of(device)->mode = (int)mode; return OK; }
+/* As on most cards: it counts after a reset. */
+int nvmlDeviceGetEccMode(void *device, unsigned *now, unsigned *pending) {
+    CHECK(index_of(device));
+    *now = (unsigned)of(device)->ecc; *pending = (unsigned)of(device)->ecc_pending;
+    return OK;
+}
+int nvmlDeviceGetDefaultEccMode(void *device, unsigned *mode) { CHECK(index_of(device)); *mode = 1; return OK; }
+int nvmlDeviceSetEccMode(void *device, unsigned mode) { CHECK(index_of(device)); of(device)->ecc_pending = (int)mode; return OK; }
 
 /* MIG. */
 int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending) {

@@ -18,6 +18,7 @@ from tests.drivers.fakes import Fakes, build_amd
 
 FIRST, SECOND = GpuId("GPU-abcdef0123456789"), GpuId("GPU-abcdef012345678a")
 GPU_PRE_RESET = 3
+SETTABLE = {"power_mw": (150_000, 750_000), "clocks_mhz": (132, 2100)}
 
 
 def amd_alone() -> LocalDriver:
@@ -34,7 +35,7 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
 
 async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
-    assert gpus[1] == Gpu(SECOND, 1, "amd", "Fake MI300X", 192 << 30, pci_bus="0000:c2:00.0", links=gpus[0].links)
+    assert gpus[1] == Gpu(SECOND, 1, "amd", "Fake MI300X", 192 << 30, pci_bus="0000:c2:00.0", links=gpus[0].links, **SETTABLE)
     first = driver.vendors[0].devices["0000:c1:00.0"]
     assert (first.driver_version, first.compute_partition, first.memory_partition) == ("6.12.12", "SPX", "NPS1")
     assert first.links == (Link("xgmi", "0000:c2:00.0", 1),) and first.mig == NOT_READ
@@ -86,8 +87,17 @@ async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lac
         await driver.control(FIRST, r.SetPowerCap(900_000))
     with pytest.raises(Refused, match="YPX is no partition mode: say SPX"):
         await driver.control(FIRST, r.SetPartition("YPX"))
-    for command in (r.SetPersistence(True), r.SetComputeMode("default"), r.SetMigMode(True), r.CreateMigInstance("1g.10gb")):
+    for command in (
+        r.SetPersistence(True),
+        r.SetComputeMode("default"),
+        r.SetEcc(True),
+        r.SetMigMode(True),
+        r.CreateMigInstance("1g.10gb"),
+    ):
         assert isinstance(await driver.control(FIRST, command), Lacking)
+    fakes.tell("amd", "count * 2", "amdsmi_set_power_cap * 10", "amdsmi_set_gpu_clk_limit * 2")
+    found = [await driver.control(FIRST, command) for command in (r.SetPowerCap(500_000), r.LockClocks(1000, 1500))]
+    assert [isinstance(each, Lacking) and each.denied for each in found] == [True, False]
     fakes.tell("amd", "count * 2", "amdsmi_reset_gpu * 2", "amdsmi_init_gpu_event_notification 0 10")
     assert isinstance(await driver.control(FIRST, r.Reset()), Lacking)
     assert await driver.events() == []

@@ -17,7 +17,8 @@ from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, ZE_LOADER, Fakes, build
 
 FIRST, SECOND = GpuId("GPU-a00e0d0c-0b0a-0908-0706-050403020100"), GpuId("GPU-a10e0d0c-0b0a-0908-0706-050403020100")
-LOST = 0x70000001
+LOST, NO_PERMISSION = 0x70000001, 0x70010000
+SETTABLE = {"power_mw": (150_000, 600_000), "clocks_mhz": (300, 1600)}
 
 
 def intel_alone() -> LocalDriver:
@@ -34,7 +35,7 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
 
 async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
     gpus = list(await driver.inventory())
-    assert gpus[1] == Gpu(SECOND, 1, "intel", "Fake Max 1550", 128 << 30, pci_bus="0000:3b:00.0")
+    assert gpus[1] == Gpu(SECOND, 1, "intel", "Fake Max 1550", 128 << 30, pci_bus="0000:3b:00.0", **SETTABLE)
     first = driver.vendors[0].devices["0000:3a:00.0"]
     assert (first.uuid, first.driver_version, first.mig, first.links) == (FIRST, "1.6.33578", NOT_READ, NOT_READ)
 
@@ -65,6 +66,8 @@ async def test_power_clocks_and_reset(driver: LocalDriver) -> None:
         assert await driver.control(FIRST, command) == Done()
     one = (await driver.sample())[FIRST]
     assert (one.power_cap_mw, one.clock_mhz) == (600_000, 1600)
+    assert await driver.control(FIRST, r.SetEcc(False)) == Done(note="it counts after a reset")
+    assert await driver.control(FIRST, r.SetEcc(True)) == Done()
 
 
 async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:
@@ -73,6 +76,9 @@ async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lac
         await driver.control(FIRST, r.SetPowerCap(900_000))
     for command in (r.SetPersistence(True), r.SetComputeMode("default"), r.SetMigMode(True), r.SetPartition("CPX")):
         assert isinstance(await driver.control(FIRST, command), Lacking)
+    fakes.tell("intel", "count * 2", f"zesFrequencySetRange * {NO_PERMISSION}")
+    found = [await driver.control(FIRST, command) for command in (r.LockClocks(900, 1200), r.SetEcc(None))]
+    assert [isinstance(each, Lacking) and each.denied for each in found] == [True, False]
     fakes.tell("intel", "count * 2", f"zesDeviceReset * {0x78000003}")
     assert isinstance(await driver.control(FIRST, r.Reset()), Lacking)
     assert await driver.events() == []

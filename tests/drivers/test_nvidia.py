@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from libs.common.errors import Refused
+from libs.common.messages import ControlOrder
 from libs.common.model import Gpu, GpuId
+from services.node_agent.device_commands import carry_out
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Done, Lacking, Link, Process
@@ -36,7 +39,8 @@ async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> Non
     gpus = await driver.inventory()
     assert [gpu.uuid for gpu in gpus] == [FIRST, SECOND]
     memory, capability = 80 << 30, (9, 0)
-    assert gpus[1] == Gpu(SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", mig_profiles=PROFILES)
+    settable = {"power_mw": (200_000, 700_000), "clocks_mhz": (1, 1980)}
+    assert gpus[1] == Gpu(SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", mig_profiles=PROFILES, **settable)
 
 
 async def test_what_no_fact_holds_is_known_of_a_device_too(driver: LocalDriver, fakes: Fakes) -> None:
@@ -109,6 +113,28 @@ async def test_power_and_clocks_are_set_and_given_back(driver: LocalDriver) -> N
     assert (one.power_cap_mw, one.clock_mhz) == (700_000, 1980)
 
 
+async def test_ecc_is_set_and_said_to_count_after_a_reset(driver: LocalDriver) -> None:
+    await driver.inventory()
+    assert await driver.control(FIRST, r.SetEcc(False)) == Done(note="it counts after a reset")
+    assert await driver.control(FIRST, r.SetEcc(None)) == Done()
+
+
+async def test_an_order_is_carried_out_and_says_why_it_was_not(driver: LocalDriver, fakes: Fakes) -> None:
+    await driver.inventory()
+    power = ControlOrder(FIRST, "power", "300", 7)
+    assert await carry_out(driver, power) == replace(power, outcome="done")
+    assert (await driver.sample())[FIRST].power_cap_mw == 300_000
+    code = {"lacking": 3, "denied": 4, "failed": 2}
+    for outcome, number in code.items():
+        fakes.tell("nvidia", f"nvmlDeviceSetPowerManagementLimit * {number}")
+        assert (await carry_out(driver, power)).outcome == outcome
+    fakes.tell("nvidia", "nvmlDeviceSetPowerManagementLimit 0 hang")
+    driver.vendors[0].process.answer_s = 0.5
+    found = await carry_out(driver, power)
+    assert (found.outcome, "did not answer within 0.5 s" in found.detail) == ("failed", True)
+    assert list(await driver.sample()) == [SECOND]
+
+
 async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:
     await driver.inventory()
     with pytest.raises(Refused, match="GPU-fake-0: Invalid Argument"):
@@ -119,7 +145,7 @@ async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_
         await driver.control(GpuId("GPU-none"), r.Reset())
     fakes.tell("nvidia", "nvmlDeviceSetGpuLockedClocks * 3", "nvmlDeviceSetPersistenceMode * 4")
     assert await driver.control(FIRST, r.LockClocks(1, 2)) == Lacking("Not Supported")
-    assert await driver.control(FIRST, r.SetPersistence(True)) == Lacking("Insufficient Permissions")
+    assert await driver.control(FIRST, r.SetPersistence(True)) == Lacking("Insufficient Permissions", denied=True)
     assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
 
 

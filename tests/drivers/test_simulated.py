@@ -59,11 +59,16 @@ async def test_the_first_sample_has_no_time_to_have_been_busy_in() -> None:
     assert (await driver.sample())[FIRST].busy_percent == 0
 
 
-async def test_what_no_process_tells_is_lacking_and_nothing_can_be_set() -> None:
+async def test_what_no_process_tells_is_lacking_and_power_is_made_up_of_how_busy_it_is() -> None:
     driver = SimulatedDriver("n", 1)
-    sample = (await driver.sample())[FIRST]
-    assert isinstance(sample.power_mw, Lacking) and isinstance(sample.temperature_c, Lacking)
-    assert await driver.control(FIRST, r.SetPowerCap(1)) == Lacking("a simulated device has none")
+    driver.running = lambda: {FIRST: [Work(os.getpid(), time.monotonic())]}
+    idle = (await driver.sample())[FIRST]
+    assert await driver.control(FIRST, r.SetPowerCap(500_000)) == Done()
+    await asyncio.sleep(0.05)
+    busy = (await driver.sample())[FIRST]
+    assert isinstance(idle.temperature_c, Lacking) and isinstance(idle.power_mw, int) and isinstance(busy.power_mw, int)
+    assert idle.power_mw == 70_000 < busy.power_mw <= 500_000
+    assert await driver.control(FIRST, r.SetMigMode(True)) == Lacking("a simulated device has none")
     assert await driver.events() == []
     await driver.close()
 

@@ -41,6 +41,8 @@ typedef struct { head head; int32_t kind; flag on_subdevice; uint32_t subdevice;
 typedef struct { head head; double volts, request, tdp, efficient, actual; uint32_t throttled; } clock_state;
 typedef struct { double min, max; } range;
 typedef struct { head head; uint32_t pid; uint64_t memory, shared; uint32_t engines; } process;
+typedef struct { head head; int32_t state; } ecc_wish;
+typedef struct { head head; int32_t now, pending, action; } ecc_properties;
 typedef struct { int cap_mw; double low_mhz, high_mhz; uint64_t looks; } gpu;
 
 static gpu gpus[GPUS];
@@ -134,7 +136,7 @@ int zesPowerGetEnergyCounter(void *power, energy *found) {
     *found = (energy){at * 240000000, at * 1000000};
     return OK;
 }
-int zesPowerGetProperties(void *power, power_properties *found) { CHECK(index_of(power)); TYPED(found, 0xD); found->default_mw = 600000; return OK; }
+int zesPowerGetProperties(void *power, power_properties *found) { CHECK(index_of(power)); TYPED(found, 0xD); found->default_mw = found->max_mw = 600000; found->min_mw = 150000; return OK; }
 int zesPowerGetLimitsExt(void *power, uint32_t *number, power_limit *found) {
     CHECK(index_of(power));
     *number = 2;
@@ -184,3 +186,11 @@ int zesDeviceProcessesGetState(void *device, uint32_t *number, process *found) {
     return OK;
 }
 int zesDeviceReset(void *device, flag force) { CHECK(index_of(device)); return force ? INVALID : OK; }
+/* It counts after a cold start of the card. */
+int zesDeviceSetEccState(void *device, const ecc_wish *wish, ecc_properties *found) {
+    CHECK(index_of(device));
+    TYPED(wish, 0x25);
+    TYPED(found, 0x26);
+    found->now = 1; found->pending = wish->state; found->action = found->now == found->pending ? 0 : 3;
+    return OK;
+}

@@ -161,6 +161,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         detail="pid=7, MMU Fault",
     ),
     f.GpuServiceSet(uuid=GPU, service="draining", user="ada"),
+    f.GpuControlRequested(uuid=GPU, control="power", value="300", user="ada"),
+    f.GpuControlled(node_id=NODE, uuid=GPU, control="clocks", value="1200-1500", request=17, outcome="denied", detail="no permission"),
 )
 
 

@@ -56,7 +56,7 @@ class Writers:
 
     async def register(self, node_id: str, gpus: int = 2) -> int:
         devices = tuple(Gpu(GpuId(f"{node_id}-g{i}"), i, "nvidia", "H100", 80 * GIB) for i in range(gpus))
-        fact = f.NodeRegistered(node_id=NodeId(node_id), incarnation=1, address="10.0.0.1", gpus=devices)
+        fact = f.NodeRegistered(node_id=NodeId(node_id), incarnation=1, address="10.0.0.1", gpus=devices, takes_controls=True)
         return await self.write(subjects.node(node_id), fact, epoch=1)
 
     async def queue(self, job_id: str) -> int:

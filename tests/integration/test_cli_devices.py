@@ -21,6 +21,7 @@ GPU = {
     "verdict": "",
     "detail": "",
     "errors": [],
+    "controls": {},
     "holders": [{"job_id": "jaaaaaaaaaa", "attempt": 1, "share": 100}],
 }
 FREE = {**GPU, "uuid": "H", "index": 1, "state": "AVAILABLE", "held_share": 0, "holders": []}
@@ -70,6 +71,55 @@ def test_health_names_what_is_unwell_and_shows_one_with_its_errors(world: World)
     assert "health offline, service online, to be brought back by: reboot_node\nxid 79 by the driver\n" in out and "jaaaaaaaaaa" in out
     world.routes["GET /v1/gpus/G"] = GPU
     assert world.run("health", "--gpu-id", "G")[1].splitlines()[-1] == "health healthy, service online"
+
+
+def set_to(value: str, outcome: str = "done", detail: str = "", request: int = 7, in_force: str = "") -> dict[str, object]:
+    return {"value": value, "request": request, "user": "ada", "outcome": outcome, "detail": detail, "in_force": in_force}
+
+
+def test_gpu_power_says_of_each_gpu_what_became_of_it(world: World) -> None:
+    def of(gpu: dict[str, object], control: dict[str, object]) -> dict[str, object]:
+        return {**gpu, "controls": {"power": control}}
+
+    world.routes["PUT /v1/nodes/node-1/controls/power"] = {"node": {}, "gpus": [of(GPU, set_to("300", "")), of(FREE, set_to("300", ""))]}
+    world.routes["GET /v1/gpus/G"] = of(GPU, set_to("300", in_force="300"))
+    world.routes["GET /v1/gpus/H"] = of(FREE, set_to("300", "lacking", "Not Supported"))
+    lines = "GPU G: power 300: done\nGPU H: power 300: lacking (Not Supported), default in force\n"
+    assert world.run("gpu", "power", "300", "--node", "node-1") == (0, lines, "")
+    assert world.asked("PUT", "/v1/nodes/node-1/controls/power")[0].json == {"value": "300", "user": "ada"}
+    assert world.run("gpu", "power", "300", "--node", "node-1", "--no-wait") == (0, "", "")
+    world.routes["GET /v1/gpus/G"] = of(GPU, set_to("300", "denied", "Insufficient Permissions"))
+    assert world.run("gpu", "power", "300", "--node", "node-1")[0] == 1
+    world.routes["GET /v1/gpus/G"] = of(GPU, set_to("400", "", request=8))
+    assert "was asked for again by ada" in world.run("gpu", "power", "300", "--node", "node-1")[2]
+    world.routes["GET /v1/gpus/G"] = of(GPU, set_to("300", ""))
+    assert "has not said" in world.run("gpu", "power", "300", "--node", "node-1", "--timeout", "1s")[2]
+    assert "power 300: asked for, default in force" in world.run("health", "--gpu-id", "G")[1]
+
+
+def test_gpu_reset_has_no_value_is_refused_with_the_reason_and_nothing_is_nobody(world: World) -> None:
+    world.routes["PUT /v1/gpus/G/controls/reset"] = Problem(409, "reset needs the device free")
+    assert world.run("gpu", "reset", "--gpu-id", "G") == (1, "", "muster: reset needs the device free\n")
+    assert world.asked("PUT", "/v1/gpus/G/controls/reset")[0].json == {"user": "ada"}
+    world.routes["PUT /v1/gpus/H/controls/reset"] = {**FREE, "controls": {"reset": set_to("")}}
+    assert world.run("gpu", "reset", "--gpu-id", "H") == (0, "GPU H: reset: done\n", "")
+    assert world.run("gpu", "reset")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "control", "value"),
+    [
+        (("clocks", "1200-1500"), "clocks", "1200-1500"),
+        (("persistence", "on"), "persistence", "on"),
+        (("compute-mode", "prohibited"), "compute-mode", "prohibited"),
+        (("ecc", "default"), "ecc", "default"),
+    ],
+)
+def test_each_of_its_verbs_asks_for_its_control(world: World, words: tuple[str, ...], control: str, value: str) -> None:
+    world.routes[f"PUT /v1/gpus/H/controls/{control}"] = {**FREE, "controls": {control: set_to(value, in_force=value)}}
+    code, out, _ = world.run("gpu", *words, "--gpu-id", "H")
+    assert (code, out) == (0, f"GPU H: {control} {value}: done\n")
+    assert world.asked("PUT", f"/v1/gpus/H/controls/{control}")[0].json["value"] == value
 
 
 def test_status_shows_each_gpu_where_all_are_asked_for_and_watch_prints_once_without_a_terminal(world: World) -> None:

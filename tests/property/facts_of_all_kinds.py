@@ -39,6 +39,7 @@ from libs.common.model import (
 )
 from libs.common.ordering import AFTER, POLICIES
 from services.scheduler.renewals import is_empty
+from tests.property import facts_of_devices
 
 NODES: Final = tuple(NodeId(name) for name in ("n1", "n2", "n3"))
 GPUS: Final = tuple(GpuId(f"g{number}") for number in range(1, 6))
@@ -49,7 +50,6 @@ DIRECTORIES: Final = ("", "one", "one", "other")
 KEYS: Final = ("k1", "k2")
 TENANTS: Final = tuple(TenantId(name) for name in ("default", "physics"))
 SHARES: Final = (25, 50, WHOLE_GPU)
-HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.RESETTING, gpu_life.OFFLINE)
 OUTCOMES: Final = (job_life.COMPLETED, job_life.FAILED, job_life.CANCELLED)
 
 
@@ -100,8 +100,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.ModelDeployed(name=name, spec=ModelSpec(command=("serve",)), tenant=chance.choice(TENANTS))
         yield f.ModelScaled(name=name, replicas=chance.randrange(4))
         yield f.ModelUndeployed(name=name)
-    for uuid in cluster.gpus:
-        yield f.GpuServiceSet(uuid=uuid, service=chance.choice(gpu_life.SERVICES))
+    yield from facts_of_devices.by_gateways(cluster, chance)
     for node in cluster.nodes.values():
         if not node.usable:
             yield f.NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost)
@@ -249,11 +248,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     """An agent knows of an attempt from its order, and tells what became of it whatever the log says meanwhile."""
     for node_id in NODES:
         yield _registration(cluster, node_id, chance)
-    for view in cluster.gpus.values():
-        yield f.GpuFaulted(node_id=view.node_id, uuid=view.gpu.uuid, health=chance.choice(HEALTHS), reason="xid")
-        yield f.GpuRecovered(node_id=view.node_id, uuid=view.gpu.uuid)
-        jobs = tuple(AttemptRef(JobId(job), int(attempt)) for job, _, attempt in (key.rpartition(".") for key in view.holds))
-        yield f.GpuErrorSeen(node_id=view.node_id, uuid=view.gpu.uuid, error="xid 31", verdict="restart_job", source="driver", jobs=jobs)
+    yield from facts_of_devices.by_nodes(cluster, chance)
     for job in cluster.jobs.values():
         for node_id in job.members:
             yield from _of_member(job.job_id, job.attempt, node_id, chance)
@@ -347,10 +342,7 @@ def wild(chance: Random) -> AnyFact:
         f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id, checks={word: word}),
         f.ReplicaReady(job_id=job_id, attempt=attempt, node_id=node_id),
         f.ReplicaUnready(job_id=job_id, attempt=attempt, node_id=node_id, reason=word),
-        f.GpuFaulted(node_id=node_id, uuid=uuid, health=word, reason=word),
-        f.GpuRecovered(node_id=node_id, uuid=uuid),
-        f.GpuErrorSeen(node_id=node_id, uuid=uuid, error=word, verdict=word, source=word, jobs=attempts),
-        f.GpuServiceSet(uuid=uuid, service=chance.choice((*gpu_life.SERVICES, word))),
+        *facts_of_devices.wild(chance, node_id, uuid, word, number, attempts),
     )
     return chance.choice((*made, *_wild_preemption(job_id, attempt, node_id, members, number)))
 

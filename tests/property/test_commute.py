@@ -62,7 +62,7 @@ SELDOM: Final = {
         0.1,
     ),
     **dict.fromkeys(("model.deployed", "model.scaled", "model.undeployed", "tenant.set", "job.updated"), 0.3),
-    **dict.fromkeys(("queue.set", "requeue.requested", "gpu.service_set", "gpu.error_seen"), 0.1),
+    **dict.fromkeys(("queue.set", "requeue.requested", "gpu.service_set", "gpu.error_seen", "gpu.control_requested"), 0.1),
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
     **dict.fromkeys(("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0),
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),

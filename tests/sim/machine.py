@@ -192,6 +192,8 @@ class Machine:
         self.held_by: Callable[[str, int, str], tuple[GpuHold, ...]] = lambda job_id, attempt, node_id: ()
         # Until when somebody has a device open.
         self.kept_until: dict[GpuId, float] = {}
+        # What the driver of the agent that is there now has limited of which device.
+        self.capped: dict[GpuId, int] = {}
         self.agent: Listener | None = None
         self.supervised: dict[AttemptRef, Supervised] = {}
         # Of a state directory that is gone: no agent will ever find them.

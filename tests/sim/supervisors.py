@@ -12,7 +12,7 @@ from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Sample
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Reset, Sample, SetPowerCap
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
 from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
@@ -187,13 +187,16 @@ class SimMemory:
 
 
 class SimDriver:
-    """See `services.node_agent.drivers.Driver`: devices that are clean but while somebody has them open."""
+    """See `services.node_agent.drivers.Driver`: devices that are clean but while somebody has them open. What they were told is gone with a
+    reset, and with the agent: as of a driver that nobody keeps loaded.
+    """
 
     simulated = True
     nodes: DeviceNodes = {}  # noqa: RUF012
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        machine.capped = self.capped = {}
         self.baseline: dict[str, int] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
@@ -216,6 +219,10 @@ class SimDriver:
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
         await asyncio.sleep(RESET_S)
+        if isinstance(command, SetPowerCap):
+            self.capped[uuid] = command.milliwatts
+        if isinstance(command, Reset):
+            self.capped.pop(uuid, None)
         return Done()
 
     async def topology(self) -> Topology:

@@ -34,7 +34,7 @@ from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state import State as SchedulerState
-from tests.sim import allocations, devices, faults, operators
+from tests.sim import allocations, controls, devices, faults, operators
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
@@ -220,6 +220,7 @@ class World:
         for at_s in allocations.LOOK_S:
             self.loop.call_at(at_s, allocations.extend, self)
         devices.begin(self)
+        controls.begin(self)
         await self._until(lambda: self.loop.now >= self.plan.storm_s, self.plan.storm_s + 1.0)
         self.clear()
         await self._until(self._all_ended, self.plan.storm_s + CALM_MAX_S)
@@ -248,7 +249,15 @@ class World:
             return False
         folds = [*self.acknowledged(), *((name, state.cluster) for name, state in self.ahead())]
         read = len(folds) >= 3 and all(cluster.seq == self.reference.seq for _, cluster in folds)
-        return read and all(service.writer.idle for _, service in (*self.leading(), ("quota", self.slots["quota"].service)))
+        return (
+            read
+            and not self.controls_left()
+            and all(service.writer.idle for _, service in (*self.leading(), ("quota", self.slots["quota"].service)))
+        )
+
+    def controls_left(self) -> list[str]:
+        """What is not told yet, of devices whose agents can hear it."""
+        return controls.unanswered(self.reference, {name: machine.capped for name, machine in self.machines.items()})
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = cause(context.get("exception"))

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.device import ERRORS_KEPT, GpuView
+from libs.common.device import ERRORS_KEPT, Control, GpuView
 from libs.common.gpu_life import shown
 from libs.common.model import AttemptRef, GpuId, JobId, NodeId
 from tests.history import History, begun, faulted, recovered
@@ -90,3 +90,39 @@ def test_another_state_directory_knows_nothing_of_what_was_wrong_and_says_what_s
         last = replace(first, incarnation=3, directory="other", tells_health=tells)
         assert history.say(first, faulted("n1", "n1g1", "offline"), last)
         assert device(history).health == ("healthy" if tells else "offline")
+
+
+def wish(value: str, control: str = "power") -> f.GpuControlRequested:
+    return f.GpuControlRequested(uuid=ONE, control=control, value=value, user="ada")
+
+
+def became(value: str, request: int, outcome: str = "done", node: str = "n1") -> f.GpuControlled:
+    said = {"control": "power", "value": value, "request": request, "outcome": outcome, "detail": outcome}
+    return f.GpuControlled(node_id=NodeId(node), uuid=ONE, **said)  # type: ignore[arg-type]
+
+
+def test_the_last_wish_stands_and_what_is_in_force_is_its_node_s_word() -> None:
+    history = begun()
+    assert history.say(wish("300"))
+    first = history.cluster.seq
+    assert device(history).controls == {"power": Control("300", first, "ada")}
+    assert history.say(wish("400"), became("300", first))
+    second = history.cluster.seq - 1
+    assert device(history).controls == {"power": Control("400", second, "ada", in_force="300")}
+    assert history.say(became("400", second, "failed"))
+    assert device(history).controls == {"power": Control("400", second, "ada", "failed", "failed", "300")}
+    assert history.say(became("400", second))
+    assert device(history).controls["power"].in_force == "400"
+
+
+def test_what_a_node_did_by_itself_is_shown_beside_the_wish() -> None:
+    history = begun()
+    assert history.say(became("200", 0))
+    assert device(history).controls == {"power": Control(outcome="done", detail="done", in_force="200")}
+
+
+def test_a_control_that_there_is_not_and_the_word_of_another_node_are_ignored() -> None:
+    history = begun()
+    for fact in (wish("red", "colour"), replace(wish("300"), uuid=GpuId("none")), became("300", 1, node="n2")):
+        assert history.say(fact) is False
+    assert device(history).controls == {}

@@ -6,6 +6,7 @@ import pytest
 
 from libs.common.model import GpuId
 from services.node_agent.actions import ResetDevice
+from services.node_agent.drivers.readings import Command, Done, Lacking
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.resetting import reset
 from services.node_agent.observations import DeviceReset
@@ -24,6 +25,19 @@ class Kept:
         if self.full:
             raise OSError("No space left on device")
         self.files[name] = data
+
+
+class Departing(SimulatedDriver):
+    """One whose devices do not come back."""
+
+    async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
+        self.gpus = []
+        return Done()
+
+
+async def test_one_that_its_driver_does_not_begin_with_says_so() -> None:
+    found = await reset(SimulatedDriver("n", 1), Kept().keep, ResetDevice(GpuId("GPU-n-7"), "xid 95"))
+    assert found == DeviceReset(GpuId("GPU-n-7"), "this node has no GPU GPU-n-7: muster gpus lists them", refused="failed")
 
 
 async def test_evidence_is_kept_and_a_device_that_answers_and_is_free_is_well() -> None:
@@ -46,7 +60,7 @@ async def test_evidence_is_kept_and_a_device_that_answers_and_is_free_is_well() 
 async def test_a_device_that_is_held_or_does_not_answer_or_whose_evidence_cannot_be_kept_is_not_well(
     uuid: str, held: str, full: bool, problem: str
 ) -> None:
-    driver = SimulatedDriver("n", 1)
+    driver = Departing("n", 1) if uuid != GPU else SimulatedDriver("n", 1)
     if held:
         driver.held[GPU] = held
     assert await reset(driver, Kept(full).keep, ResetDevice(GpuId(uuid), "xid 95")) == DeviceReset(GpuId(uuid), problem)

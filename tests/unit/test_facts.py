@@ -72,6 +72,7 @@ LEFT_AT_DEFAULT = (
     "node.registered.peer_key",
     "node.registered.directory",
     *(f"node.registered.{name}" for name in ("cpus_milli", "memory_bytes", "labels", "rack", "spine", "sockets", "tells_health")),
+    "node.registered.takes_controls",
     "job.submitted.request",
     "model.deployed.request",
     *(f"tenant.set.{name}" for name in ("gpu_hours", "requests_per_minute", "tokens_per_minute", "shares_devices", "removed", "user")),

@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 import click
 
+from libs.cli.controls import worded
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.gpus import print_gpus
 from libs.cli.output import formatted, print_table, print_value
@@ -45,6 +46,8 @@ def _show(gpu: Json, wide: bool) -> None:
     print(f"\nhealth {gpu['health']}, service {gpu['service']}" + (f", to be brought back by: {gpu['verdict']}" if gpu["verdict"] else ""))
     if gpu["detail"]:
         print(gpu["detail"])
+    for name, control in gpu["controls"].items():
+        print(worded(name, control))
     if gpu["suspicion"]:
         print(gpu["suspicion"])
     if gpu["errors"]:

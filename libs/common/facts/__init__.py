@@ -13,6 +13,8 @@ from libs.common.errors import Corrupt, Refused, TooNew
 from libs.common.facts.allocation_facts import AllocationExtended as AllocationExtended
 from libs.common.facts.allocation_facts import AllocationWarned as AllocationWarned
 from libs.common.facts.array_facts import ElementBegun as ElementBegun
+from libs.common.facts.device_facts import GpuControlled as GpuControlled
+from libs.common.facts.device_facts import GpuControlRequested as GpuControlRequested
 from libs.common.facts.device_facts import GpuErrorSeen as GpuErrorSeen
 from libs.common.facts.device_facts import GpuFaulted as GpuFaulted
 from libs.common.facts.device_facts import GpuRecovered as GpuRecovered
@@ -166,6 +168,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known. `isolation` says of each bound between jobs (memory,
     cpu, cpuset, pids, devices, users) that it is enforced, or that it is lost and why. `tells_health`: the agent says again what is wrong
     with its devices, so that of another state directory than the last nothing that was said of them before counts.
+    `takes_controls`: the agent hears what operators want its devices to be told.
     """
 
     node_id: NodeId
@@ -187,6 +190,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     sockets: tuple[int, ...] = ()
     isolation: dict[str, str] = {}  # noqa: RUF012
     tells_health: bool = False
+    takes_controls: bool = False
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):
@@ -259,6 +263,7 @@ GatewayFact = (
     | ModelUndeployed
     | NodeDeclaredDead
     | GpuServiceSet
+    | GpuControlRequested
     | OrderFact
 )
 QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
@@ -268,7 +273,7 @@ JobDecision = (
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
 SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
 NodeJobFact = JobStarted | JobCheckpointed | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
-NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered | GpuErrorSeen
+NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 

@@ -1,7 +1,8 @@
 """Facts about a device's health and service. Pure; part of the union in `facts.py`.
 
 A device has one health at a time, and its node's agent alone says which: of several causes the worst (`services/node_agent/health/`).
-Whether operators let work onto it is another thing, and the gateways' to say: neither undoes the other.
+Whether operators let work onto it is another thing, and the gateways' to say: neither undoes the other. What operators want a device
+to be told is the gateways' to say too, and the agent's what became of it.
 """
 
 from libs.common.facts.fact import Fact
@@ -54,3 +55,28 @@ class GpuServiceSet(Fact, frozen=True, tag="gpu.service_set"):
     uuid: GpuId
     service: str
     user: str = ""
+
+
+class GpuControlRequested(Fact, frozen=True, tag="gpu.control_requested"):
+    """An operator's word: `control` is one of `device_controls.ROWS`, `value` as its row reads it; empty takes it off. The last counts. The
+    sequence of its commit names it (`request` in GpuControlled).
+    """
+
+    uuid: GpuId
+    control: str
+    value: str = ""
+    user: str = ""
+
+
+class GpuControlled(Fact, frozen=True, tag="gpu.controlled"):
+    """What became of it: `outcome` is done, lacking, denied or failed (`device_controls.py`), and `detail` says why, or what is still to be
+    done. `request` 0: the agent did it by itself.
+    """
+
+    node_id: NodeId
+    uuid: GpuId
+    control: str
+    value: str
+    request: int
+    outcome: str
+    detail: str = ""

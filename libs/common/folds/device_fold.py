@@ -8,7 +8,8 @@ from libs.common import facts as f
 from libs.common import gpu_life, node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Node, node_gpus
-from libs.common.device import ERRORS_KEPT, GpuError, GpuView
+from libs.common.device import ERRORS_KEPT, Control, GpuError, GpuView
+from libs.common.device_controls import DONE, ROWS
 from libs.common.error_catalogue import IGNORE
 
 
@@ -50,6 +51,29 @@ def service_set(cluster: Cluster, fact: f.GpuServiceSet, stamp: Stamp) -> Change
     return Change((), (view.node_id,))
 
 
+def control_requested(cluster: Cluster, fact: f.GpuControlRequested, stamp: Stamp) -> Change:
+    """No placement goes by what a device is told."""
+    view = cluster.gpus.get(fact.uuid)
+    if view is None or fact.control not in ROWS:
+        return NOTHING
+    before = view.controls.get(fact.control, Control())
+    view.controls[fact.control] = Control(fact.value, stamp.seq, fact.user, in_force=before.in_force)
+    return Change()
+
+
+def controlled(cluster: Cluster, fact: f.GpuControlled, stamp: Stamp) -> Change:
+    """What is in force is the agent's word alone; of a wish that was exchanged for another one nothing else counts."""
+    view = _own(cluster, fact)
+    if view is None or fact.control not in ROWS:
+        return NOTHING
+    control = view.controls.setdefault(fact.control, Control())
+    if fact.outcome == DONE:
+        control.in_force = fact.value
+    if fact.request == control.request:
+        control.outcome, control.detail = fact.outcome, fact.detail
+    return Change()
+
+
 def follow_devices(cluster: Cluster, node: Node, event: str) -> None:
     """Move the node along its table, by what its devices are now; where there is no row it stays."""
     hurt = any(view.health != gpu_life.HEALTHY for view in node_gpus(cluster, node))
@@ -62,7 +86,7 @@ def forget_health(cluster: Cluster, node: Node) -> None:
         view.health, view.reason, view.detail, view.verdict = gpu_life.HEALTHY, "", "", ""
 
 
-def _own(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen) -> GpuView | None:
+def _own(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled) -> GpuView | None:
     """The device, where the node that speaks has it."""
     view = cluster.gpus.get(fact.uuid)
     return view if view is not None and view.node_id == fact.node_id else None

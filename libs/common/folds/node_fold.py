@@ -33,6 +33,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.peer_address, node.peer_key = fact.peer_address, fact.peer_key
     node.cpus_milli, node.memory_bytes, node.labels = fact.cpus_milli, fact.memory_bytes, fact.labels
     node.rack, node.spine, node.sockets, node.isolation = fact.rack, fact.spine, fact.sockets, fact.isolation
+    node.takes_controls = fact.takes_controls
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     robbed = _take_inventory(cluster, node, fact)
     if anew and fact.tells_health:

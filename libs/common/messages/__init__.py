@@ -6,11 +6,11 @@ commit sequence. An order repeats what JobPlaced said; an agent chooses nothing.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId
 
 # Of orders in one message; one order alone may be larger: its spec is a part of one fact, its peers are at most 1,024.
 # Well below what a server takes (`bus.MESSAGE_BYTES_MAX`).
@@ -56,11 +56,29 @@ class StopOrder(msgspec.Struct, frozen=True, tag="stop"):
 Order = StartOrder | StopOrder
 
 
+class ControlOrder(msgspec.Struct, frozen=True):
+    """What a device shall be told (`device_controls.py`), by the sequence of the commit that asked for it. `outcome` and `detail` are what
+    the log knows of it: empty until its node has said.
+    """
+
+    uuid: GpuId
+    control: str
+    value: str
+    request: int
+    outcome: str = ""
+    detail: str = ""
+
+
+AnyOrder = Order | ControlOrder
+Told = TypeVar("Told", bound=AnyOrder)
+
+
 class Orders(msgspec.Struct, frozen=True):
     """scheduler -> agent on orders.<node>."""
 
     epoch: int
     orders: tuple[Order, ...]
+    controls: tuple[ControlOrder, ...] = ()
 
 
 class Vitals(msgspec.Struct, frozen=True):
@@ -146,8 +164,9 @@ class DesiredAsk(msgspec.Struct, frozen=True):
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """The full desired state of one node as of commit `seq`: every attempt that it should account for, and how each
-    should end. Or one page of it: only all `pages` of one (epoch, incarnation, seq) together mean anything.
+    """The full desired state of one node as of commit `seq`: every attempt that it should account for, how each
+    should end, and what its devices shall be told. Or one page of it: only all `pages` of one (epoch, incarnation, seq) together mean
+    anything.
     """
 
     epoch: int
@@ -157,16 +176,17 @@ class Desired(msgspec.Struct, frozen=True):
     stops: tuple[StopOrder, ...]
     page: int = 0
     pages: int = 1
+    controls: tuple[ControlOrder, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def by_bytes(orders: Sequence[Order], bytes_max: int = PAGE_BYTES_MAX) -> list[list[Order]]:
+def by_bytes(orders: Sequence[Told], bytes_max: int = PAGE_BYTES_MAX) -> list[list[Told]]:
     """The orders in turn, in as few lists as have at most so many bytes each; an order that alone has more is alone. At least
     one list.
     """
-    found: list[list[Order]] = [[]]
+    found: list[list[Told]] = [[]]
     room = bytes_max
     for order in orders:
         size = len(_encode(order))
@@ -178,13 +198,17 @@ def by_bytes(orders: Sequence[Order], bytes_max: int = PAGE_BYTES_MAX) -> list[l
     return found
 
 
-def digest(attempts: Iterable[AttemptRef], stops: Iterable[tuple[AttemptRef, int, int]]) -> str:
+def digest(
+    attempts: Iterable[AttemptRef], stops: Iterable[tuple[AttemptRef, int, int]], controls: Iterable[tuple[str, str, int]] = ()
+) -> str:
     """A short hash of what a node should be running: both ends compute it, a difference asks for the full desired state.
 
-    `stops` are (attempt, signal, grace in ms); of several for one attempt the shortest grace counts, at both ends.
+    `stops` are (attempt, signal, grace in ms); of several for one attempt the shortest grace counts, at both ends. `controls` are
+    (device, control, request).
     """
     lines = [f"{ref.job_id}.{ref.attempt}" for ref in sorted(attempts)] + ["-"]
     lines += [f"{ref.job_id}.{ref.attempt} {signal} {grace_ms}" for ref, signal, grace_ms in sorted(stops)]
+    lines += [f"{uuid} {control} {request}" for uuid, control, request in sorted(controls)]
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
 
 

@@ -15,7 +15,8 @@ from libs.common.errors import Corrupt
 
 # 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order.
 # 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service of devices, isolation of nodes.
-SNAPSHOT_VERSION: Final = 7
+# 8: what devices are told to be.
+SNAPSHOT_VERSION: Final = 8
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -353,6 +353,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/gpus"): _list("gpus", GpuFull),
     ("GET", "/v1/gpus/{uuid}"): Answer(kind=GpuFull),
     ("PUT", "/v1/gpus/{uuid}/service"): Answer(kind=GpuFull),
+    ("PUT", "/v1/gpus/{uuid}/controls/{control}"): Answer((202,), GpuFull),
+    ("PUT", "/v1/nodes/{node_id}/controls/{control}"): Answer((202,), NodeFull),
     ("GET", "/v1/inventory"): Answer(kind=Inventory),
     ("GET", "/v1/cluster"): Answer(kind=ClusterShown),
     ("GET", "/v1/allocations"): _list("allocations", HoldShown),

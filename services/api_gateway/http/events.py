@@ -32,7 +32,7 @@ LAST_SCAN_MAX: Final = 100_000
 LAST_SLICE: Final = 1_000
 
 # Facts that every tenant may read: of machines and of the cluster's clockwork.
-OF_DEVICES: Final = (f.GpuFaulted, f.GpuRecovered, f.GpuServiceSet)
+OF_DEVICES: Final = (f.GpuFaulted, f.GpuRecovered, f.GpuServiceSet, f.GpuControlRequested, f.GpuControlled)
 OF_ALL: Final = (f.TermBegan, f.ClusterConfigured, f.LeaseExtended, f.NodeLost, f.NodeReturned, *OF_DEVICES)
 OF_KEYS: Final = (f.KeyCreated, f.KeyRotated, f.KeyRevoked)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.change import Change
+from libs.common.device_controls import DEFAULT, ROWS
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import JobId
 from libs.common.words import counted
@@ -49,6 +50,11 @@ class History(msgspec.Struct):
         seqs.append(seq)
         if len(seqs) > SEQS_PER_JOB:
             del seqs[FIRST_KEPT]
+
+
+def _told(fact: f.GpuControlRequested | f.GpuControlled) -> str:
+    """`power 300`, `power default`, `reset`."""
+    return fact.control if fact.control in ROWS and ROWS[fact.control].once else f"{fact.control} {fact.value or DEFAULT}"
 
 
 def row(seq: int, commit: Commit, fact: AnyFact | Unknown) -> dict[str, Any]:
@@ -174,5 +180,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.GpuFaulted: lambda x: f"GPU {x.uuid} on {x.node_id} is {x.health}: {x.reason}",
     f.GpuErrorSeen: lambda x: f"GPU {x.uuid} on {x.node_id}: {x.error} ({x.source}), verdict {x.verdict}{', shadow' if x.shadow else ''}",
     f.GpuServiceSet: lambda x: f"GPU {x.uuid} {x.service}, by {x.user or 'someone'}",
+    f.GpuControlRequested: lambda x: f"GPU {x.uuid} {_told(x)}, by {x.user or 'someone'}",
+    f.GpuControlled: lambda x: f"GPU {x.uuid} on {x.node_id} {_told(x)}: {x.outcome}{f' ({x.detail})' if x.detail else ''}",
     f.GpuRecovered: lambda x: f"GPU {x.uuid} on {x.node_id} recovered",
 }

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from libs.common import gpu_life, job_life, suspects
 from libs.common.cluster import Cluster, GpuView, Node, node_gpus
-from libs.common.device import GpuError
+from libs.common.device import Control, GpuError
 from libs.common.model import WHOLE_GPU, JobId
 from services.api_gateway import roles
 from services.api_gateway.roles import Principal
@@ -29,7 +29,8 @@ class GpuFull(msgspec.Struct):
     """`state` is the one word for people; `use` and `health` are what it is derived from. `memory_total` is `memory_bytes`, `numa_node` is
     `numa`. `memory_available` is what no job was promised; what processes really use of it is nowhere here.
 
-    `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links` are empty, `numa` null where the node does not know.
+    `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links` are empty, `numa` null where the node does not know; `power_mw` and
+    `clocks_mhz` (the least and the most that they can be set to) are 0. `controls` is what it was told to be, and what became of it.
     """
 
     uuid: str
@@ -47,6 +48,7 @@ class GpuFull(msgspec.Struct):
     detail: str
     verdict: str
     service: str
+    controls: dict[str, Control]
     errors: list[GpuError]
     suspicion: str
     present: bool
@@ -59,6 +61,8 @@ class GpuFull(msgspec.Struct):
     switch: str
     links: str
     mig_profiles: tuple[str, ...]
+    power_mw: tuple[int, int]
+    clocks_mhz: tuple[int, int]
 
 
 class NodeShown(msgspec.Struct):
@@ -117,6 +121,7 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         detail=view.detail,
         verdict=view.verdict,
         service=view.service,
+        controls=view.controls,
         errors=view.errors,
         suspicion=suspects.of_device(cluster, view),
         present=view.present,
@@ -129,6 +134,8 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         switch=gpu.switch,
         links=gpu.links,
         mig_profiles=gpu.mig_profiles,
+        power_mw=gpu.power_mw,
+        clocks_mhz=gpu.clocks_mhz,
     )
 
 

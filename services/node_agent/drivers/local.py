@@ -155,4 +155,6 @@ def _gpu(device: Device, seat: Seat, links: str) -> Gpu:
         switch(seat),
         links,
         device.mig_profiles,
+        (0, 0) if isinstance(device.power_mw, Lacking) else device.power_mw,
+        (0, 0) if isinstance(device.clocks_mhz, Lacking) else device.clocks_mhz,
     )

@@ -21,13 +21,12 @@ THERMAL: Final = "thermal"
 PAGE_FAULT: Final = "page_fault"
 OTHER: Final = "other"
 
-COMPUTE_MODES: Final = ("default", "exclusive_process", "prohibited")
-
 
 class Lacking(msgspec.Struct, frozen=True, tag=True):
-    """The card, the driver or the binding does not have it."""
+    """The card, the driver or the binding does not have it; `denied`: it does, and the agent may not."""
 
     why: str
+    denied: bool = False
 
 
 NOT_READ: Final = Lacking("this vendor's binding does not give it")
@@ -51,7 +50,7 @@ class Link(msgspec.Struct, frozen=True):
 
 class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What a device is. `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut by
-    MIG now, the partitions are the modes that it is in.
+    MIG now, the partitions are the modes that it is in. `power_mw` and `clocks_mhz` are what its power limit and its clocks can be set to.
     """
 
     pci_bus: str
@@ -67,6 +66,8 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     compute_partition: str | Lacking = NOT_READ
     memory_partition: str | Lacking = NOT_READ
     links: tuple[Link, ...] | Lacking = NOT_READ
+    power_mw: tuple[int, int] | Lacking = NOT_READ
+    clocks_mhz: tuple[int, int] | Lacking = NOT_READ
 
 
 class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -140,9 +141,15 @@ class SetPersistence(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetComputeMode(msgspec.Struct, frozen=True, tag=True):
-    """One of COMPUTE_MODES."""
+    """One of `device_controls.COMPUTE_MODES`."""
 
     mode: str
+
+
+class SetEcc(msgspec.Struct, frozen=True, tag=True):
+    """None: as the card has it by itself."""
+
+    on: bool | None
 
 
 class SetMigMode(msgspec.Struct, frozen=True, tag=True):
@@ -174,7 +181,16 @@ class Reset(msgspec.Struct, frozen=True, tag=True):
 
 
 Command = (
-    SetPowerCap | LockClocks | SetPersistence | SetComputeMode | SetMigMode | CreateMigInstance | DestroyMigInstance | SetPartition | Reset
+    SetPowerCap
+    | LockClocks
+    | SetPersistence
+    | SetComputeMode
+    | SetEcc
+    | SetMigMode
+    | CreateMigInstance
+    | DestroyMigInstance
+    | SetPartition
+    | Reset
 )
 
 

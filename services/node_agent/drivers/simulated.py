@@ -2,7 +2,8 @@
 
 A node of them is built as real ones are: pairs behind a PCIe switch, half of them at each of two sockets, direct links among all where
 the model has them. Its CPUs and its memory are in name only too. How busy a device is, its jobs' processes decide: by what they say, as a
-program says it to a real device by what it submits, else by how busy they keep this machine's processors. Its memory is theirs.
+program says it to a real device by what it submits, else by how busy they keep this machine's processors. Its memory is theirs. It takes
+what a card of its model takes (power limit, clocks, modes), shows it in its samples, and loses it with a reset and with its agent.
 """
 
 import math
@@ -10,11 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from libs.common import mig
+from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import DeviceNodes
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Reset, Sample
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Sample
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
 from services.node_agent.supervision import processes
@@ -32,23 +37,36 @@ NOT_HERE: Final = Lacking("a simulated device has none")
 
 
 class Card(NamedTuple):
-    """What a model is known for. `links`: whether its devices are linked with each other."""
+    """What a model is known for, as its maker says. `links`: whether its devices are linked with each other; its power limit and its clocks
+    are what they can be set to, and the most is what it has by itself.
+    """
 
     compute_capability: tuple[int, int] = (0, 0)
     links: bool = False
+    power_w: tuple[int, int] = (0, 0)
+    clocks_mhz: tuple[int, int] = (0, 0)
 
 
 # By a word of the model's name.
 CARDS: Final = {
-    "H100": Card((9, 0), True),
-    "H200": Card((9, 0), True),
-    "A100": Card((8, 0), True),
-    "V100": Card((7, 0), True),
-    "A10": Card((8, 6)),
-    "L4": Card((8, 9)),
-    "T4": Card((7, 5)),
-    "MI300X": Card(links=True),
+    "H100": Card((9, 0), True, (200, 700), (210, 1980)),
+    "H200": Card((9, 0), True, (200, 700), (210, 1980)),
+    "A100": Card((8, 0), True, (100, 400), (210, 1410)),
+    "V100": Card((7, 0), True, (150, 300), (135, 1530)),
+    "A10": Card((8, 6), False, (60, 150), (210, 1695)),
+    "L4": Card((8, 9), False, (40, 72), (210, 2040)),
+    "T4": Card((7, 5), False, (60, 70), (300, 1590)),
+    "MI300X": Card(links=True, power_w=(150, 750), clocks_mhz=(132, 2100)),
 }
+# What a device draws that does nothing, of the most that it may.
+IDLE_PERCENT: Final = 10
+
+
+class Told(msgspec.Struct):
+    """What a device was told to be; 0: what it is by itself."""
+
+    cap_mw: int = 0
+    high_mhz: int = 0
 
 
 class Work(NamedTuple):
@@ -72,6 +90,7 @@ class SimulatedDriver:
         self.nodes: DeviceNodes = {}
         self.baseline: dict[str, int] = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
+        self.told: dict[GpuId, Told] = {}
         self.seen_ns = 0
         self.seen: dict[GpuId, dict[int, float]] = {}
 
@@ -113,8 +132,25 @@ class SimulatedDriver:
         return True
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """There is nothing to reset, and it says so."""
-        return Done(note="simulated: nothing was reset") if isinstance(command, Reset) else NOT_HERE
+        """There is nothing to reset but what it was told, and it says so."""
+        gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+        if gpu is None:
+            raise Refused(f"this node has no GPU {uuid}: muster gpus lists them")
+        told = self.told.setdefault(uuid, Told())
+        match command:
+            case r.SetPowerCap(milliwatts) if any(gpu.power_mw):
+                told.cap_mw = _within(milliwatts, gpu.power_mw, "mW")
+            case r.LockClocks(low_mhz, high_mhz) if any(gpu.clocks_mhz):
+                _within(low_mhz, gpu.clocks_mhz, "MHz")
+                told.high_mhz = _within(high_mhz, gpu.clocks_mhz, "MHz")
+            case r.SetPersistence() | r.SetComputeMode():
+                return Done(note="simulated: nothing comes of it")
+            case r.Reset():
+                del self.told[uuid]
+                return Done(note="simulated: nothing was reset")
+            case _:
+                return NOT_HERE
+        return Done()
 
     async def topology(self) -> Topology:
         """As it was made up: each pair on its own switch, each socket's switches on a root complex each."""
@@ -135,15 +171,32 @@ class SimulatedDriver:
         now = self.seen[gpu.uuid] = {work.pid: _busy_s(work, uses) for work, uses in used}
         busy_s = sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in now.items())
         all_used = [use for _, uses in used for use in uses]
+        busy, told = min(1.0, busy_s / since_s), self.told.get(gpu.uuid, Told())
+        cap_mw, clock_mhz = told.cap_mw or gpu.power_mw[1], told.high_mhz or gpu.clocks_mhz[1]
         return Sample(
             pci_bus=gpu.pci_bus,
             at_ns=time.time_ns(),
             simulated=True,
-            busy_percent=round(100 * min(1.0, busy_s / since_s)),
+            busy_percent=round(100 * busy),
             memory_total_bytes=gpu.memory_bytes,
             memory_used_bytes=sum(use.memory_bytes for use in all_used),
+            power_mw=_power_mw(gpu.power_mw[1], cap_mw, busy) if cap_mw else NOT_HERE,
+            power_cap_mw=cap_mw or NOT_HERE,
+            clock_mhz=clock_mhz or NOT_HERE,
             processes=tuple(Process(use.pid, use.memory_bytes) for use in all_used),
         )
+
+
+def _within(value: int, bounds: tuple[int, int], unit: str) -> int:
+    if value and not bounds[0] <= value <= bounds[1]:
+        raise Refused(f"{value} {unit} is out of bounds: {bounds[0]} to {bounds[1]}")
+    return value
+
+
+def _power_mw(most_mw: int, cap_mw: int, busy: float) -> int:
+    """Made up: a part of the most when it is idle, up to the limit when it is busy."""
+    idle_mw = most_mw * IDLE_PERCENT // 100
+    return idle_mw + round(max(0, cap_mw - idle_mw) * busy)
 
 
 def _uses(pid: int) -> list[processes.Use]:
@@ -173,4 +226,6 @@ def _device(node_id: str, index: int, count: int, model: str, memory_gib: int) -
         switch=f"switch-{index // SWITCH_GPUS}",
         links="all" if card.links else "",
         mig_profiles=tuple(mig.CARDS.get(f"{word} {memory_gib}GB", ())),
+        power_mw=(card.power_w[0] * 1_000, card.power_w[1] * 1_000),
+        clocks_mhz=card.clocks_mhz,
     )

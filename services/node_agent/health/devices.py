@@ -27,6 +27,7 @@ HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.OFFLINE, gpu_life.RESETTING)
 MENDED_BY_BOOT: Final = (*e.RESETS, e.REBOOT_NODE)
 RESET: Final = "reset"
 RELEASE: Final = "release"
+OPERATOR: Final = "operator"
 RESET_FAILED: Final = "reset_failed"
 WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"
 
@@ -157,11 +158,14 @@ def _is_known(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: 
 
 
 def begin_resets(devices: Devices, held: Collection[GpuId], now_ns: int) -> dict[GpuId, str]:
-    """The devices to reset now, and why: nobody has them, and what they need most is a reset."""
-    due = [uuid for uuid in devices.troubles if uuid not in held and uuid not in devices.resetting and _needs(devices, uuid) in e.RESETS]
+    """The devices to reset now, and why: nobody has them, and what they need most is a reset, or an operator asked for one: such a one the
+    breaker does not hold back.
+    """
+    free = [uuid for uuid in devices.troubles if uuid not in held and uuid not in devices.resetting]
+    due = [uuid for uuid in free if _needs(devices, uuid) in e.RESETS or _is_asked(devices, uuid)]
     devices.look_at_ns = _closes_ns(devices, now_ns) if due else 0
     if devices.look_at_ns:
-        return {}
+        due = [uuid for uuid in due if _is_asked(devices, uuid)]
     reasons = {uuid: ", ".join(devices.troubles[uuid]) for uuid in due}
     for uuid in due:
         devices.resetting[uuid] = None
@@ -170,8 +174,13 @@ def begin_resets(devices: Devices, held: Collection[GpuId], now_ns: int) -> dict
 
 
 def _needs(devices: Devices, uuid: GpuId) -> str:
-    verdicts = [trouble.verdict for trouble in devices.troubles[uuid].values() if trouble.verdict]
+    verdicts = [trouble.verdict for trouble in devices.troubles.get(uuid, {}).values() if trouble.verdict]
     return max(verdicts, key=e.VERDICTS.index, default="")
+
+
+def _is_asked(devices: Devices, uuid: GpuId) -> bool:
+    """Whether an operator asked for a reset of it."""
+    return any(trouble.source == OPERATOR and trouble.verdict for trouble in devices.troubles[uuid].values())
 
 
 def _closes_ns(devices: Devices, now_ns: int) -> int:
@@ -181,12 +190,14 @@ def _closes_ns(devices: Devices, now_ns: int) -> int:
     return lately[-allowed - 1] + devices.policy.breaker_ns if len(lately) > allowed else 0
 
 
-def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str]) -> None:
+def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str], refused: bool = False) -> None:
     """What a reset mends is over when the device came out of it well, all else stays; for another one only a start of the machine is
-    left.
+    left, unless its driver `refused` to begin and nothing but an operator wanted it.
     """
     devices.resetting.pop(uuid, None)
     cleared(devices, uuid, RESET)
+    if problem and refused and _needs(devices, uuid) not in e.RESETS:
+        return
     if problem:
         hurt(devices, uuid, RESET_FAILED, Trouble(gpu_life.OFFLINE, problem, e.REBOOT_NODE, RESET))
         return

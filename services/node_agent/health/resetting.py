@@ -1,4 +1,5 @@
-"""The reset of a device that nobody has: what can be known of it is saved first, for a reset clears it; then it is looked at.
+"""The reset of a device that nobody has: what can be known of it is saved first, for a reset clears it; then what it was told to be is put
+back, and it is looked at.
 
 A device is well again when its driver took the reset, it answers, and nothing is left on it. Raises nothing: what went wrong is the answer.
 """
@@ -9,10 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from libs.common.errors import MusterError
+from libs.common.device_controls import FAILED
+from libs.common.errors import MusterError, Refused
 from libs.common.model import GpuId
 from services.node_agent.actions import ResetDevice
+from services.node_agent.device_commands import carry_out, outcome_of
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import Lacking, Reset
 from services.node_agent.observations import DeviceReset
@@ -28,13 +32,24 @@ async def reset(driver: Driver, keep: Keep, action: ResetDevice) -> DeviceReset:
         before = (await driver.sample()).get(uuid)
         evidence = {"uuid": uuid, "reason": action.reason, "at_ns": time.time_ns(), "sample": msgspec.to_builtins(before)}
         await keep(f"evidence-{uuid}-{evidence['at_ns']}.json", json.dumps(evidence, indent=1).encode())
-        done = await driver.control(uuid, Reset())
-        if isinstance(done, Lacking):
-            return DeviceReset(uuid, f"it cannot be reset: {done.why}")
+        if (refused := await _refused(driver, uuid)) is not None:
+            return refused
+        put_back = tuple([await carry_out(driver, order) for order in action.controls])
         held = await driver.unclean([uuid])
-        return _found(uuid, held, uuid in await driver.sample())
+        return replace(_found(uuid, held, uuid in await driver.sample()), controls=put_back)
     except (MusterError, OSError) as error:
         return DeviceReset(uuid, str(error))
+
+
+async def _refused(driver: Driver, uuid: GpuId) -> DeviceReset | None:
+    """Why its driver did not begin; None: it did. Raises Unavailable when it does not answer."""
+    try:
+        done = await driver.control(uuid, Reset())
+    except Refused as error:
+        return DeviceReset(uuid, str(error), refused=FAILED)
+    if isinstance(done, Lacking):
+        return DeviceReset(uuid, f"it cannot be reset: {done.why}", refused=outcome_of(done))
+    return None
 
 
 def _found(uuid: GpuId, held: Mapping[GpuId, str], answers: bool) -> DeviceReset:

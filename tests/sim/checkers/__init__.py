@@ -39,6 +39,7 @@ from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
 from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 from tests.sim.checkers.turns_are_kept import TurnsAreKept
+from tests.sim.checkers.what_is_set_stays import WhatIsSetStays
 
 ALL: Final[tuple[type[Checker], ...]] = (
     AllocationsEndInTime,
@@ -73,4 +74,5 @@ ALL: Final[tuple[type[Checker], ...]] = (
     TenantsNeverShareAGpu,
     TimeLimitNeverEarly,
     TurnsAreKept,
+    WhatIsSetStays,
 )

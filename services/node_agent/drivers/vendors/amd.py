@@ -22,6 +22,7 @@ KIB: Final = 1 << 10
 # driver not loaded. No data is what a call for events answers when there are none.
 LASTING_CODES: Final = (2, 3, 5, 10, 52, 55)
 GONE_CODES: Final = (31, 34)
+NO_PERMISSION: Final = 10
 NO_DATA: Final = 40
 XGMI: Final = 2
 UNKNOWN: Final = "N/A"
@@ -90,6 +91,8 @@ class Amd:
             compute_partition=self.ask(device, "compute partition", smi.amdsmi_get_gpu_compute_partition, handle),
             memory_partition=self.ask(device, "memory partition", smi.amdsmi_get_gpu_memory_partition, handle),
             links=self._links(device, handle),
+            power_mw=_range(self.ask(device, "cap", smi.amdsmi_get_power_cap_info, handle), ("min_power_cap", "max_power_cap"), 1_000),
+            clocks_mhz=_range(self.ask(device, "clock", smi.amdsmi_get_clock_info, handle, smi.AmdSmiClkType.GFX), ("min_clk", "max_clk")),
         )
 
     def sample(self, device: str) -> Sample:
@@ -143,7 +146,7 @@ class Amd:
             return self._told(handle, command)
         except self.smi.AmdSmiException as error:
             if judge(error) == LASTING:
-                return Lacking(words(error))
+                return Lacking(words(error), denied=error.err_code == NO_PERMISSION)
             raise Refusal(words(error)) from error
         finally:
             self.ask.lacking.clear()
@@ -163,6 +166,8 @@ class Amd:
                 return self._partition(handle, compute, memory)
             case r.Reset():
                 smi.amdsmi_reset_gpu(handle)
+            case r.SetEcc():
+                return Lacking("AMD's binding tells of ECC and does not set it")
             case r.SetPersistence() | r.SetComputeMode():
                 return Lacking("AMD's driver has no such mode")
             case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance():
@@ -219,6 +224,15 @@ def _of(found: Any, name: str, factor: int = 1) -> Reading:  # noqa: ANN401
     if isinstance(found, Lacking):
         return found
     return Lacking(f"the driver does not know its {name}") if found[name] == UNKNOWN else int(found[name]) * factor
+
+
+def _range(found: Any, ends: tuple[str, str], unit: int = 1) -> tuple[int, int] | Lacking:  # noqa: ANN401
+    """Of what is told in so many parts of our unit."""
+    if isinstance(found, Lacking):
+        return found
+    least, most = found[ends[0]], found[ends[1]]
+    known = UNKNOWN not in (least, most) and most
+    return (int(least) // unit, int(most) // unit) if known else Lacking(f"the driver does not know its {ends[1]}")
 
 
 def _power(found: Any) -> Reading:  # noqa: ANN401

@@ -19,6 +19,7 @@ from services.node_agent.drivers.vendors import GONE, LASTING, PASSING, Asking, 
 
 # Level Zero's own codes, and what follows of each: no permission, not available, another version, not supported; lost, requires a reset.
 LASTING_CODES: Final = (0x70010000, 0x70010001, 0x78000002, 0x78000003)
+NO_PERMISSION: Final = 0x70010000
 GONE_CODES: Final = (0x70000001, 0x70000006)
 TWO_SAMPLES: Final = Lacking("it is told by two samples, and this is the first")
 NO_EVENTS: Final = Lacking("Intel's binding has no events")
@@ -90,6 +91,8 @@ class Intel:
             model=found.modelName.decode(),
             driver_version=found.driverVersion.decode(),
             memory_bytes=given(memory, (0, 0))[0],
+            power_mw=self.ask(device, "power limits", self._power_range, device),
+            clocks_mhz=self.ask(device, "clock limits", self._clock_range, device),
         )
 
     def sample(self, device: str) -> Sample:
@@ -131,7 +134,7 @@ class Intel:
             return self._told(device, command)
         except (LevelZeroError, AttributeError) as error:
             if judge(error) == LASTING:
-                return Lacking(words(error))
+                return Lacking(words(error), denied=getattr(error, "code", 0) == NO_PERMISSION)
             raise Refusal(words(error)) from error
         finally:
             self.ask.lacking.clear()
@@ -149,6 +152,8 @@ class Intel:
                 reset.argtypes, reset.restype = (self.zes.zes_device_handle_t, ctypes.c_uint8), ctypes.c_int32
                 if code := reset(self._handle(device), 0):
                     raise LevelZeroError("zesDeviceReset", code)
+            case r.SetEcc(on):
+                return self._set_ecc(device, on)
             case r.SetPersistence() | r.SetComputeMode():
                 return Lacking("Intel's driver has no such mode")
             case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.SetPartition():
@@ -222,6 +227,33 @@ class Intel:
         known = self._filled("zesPowerGetProperties", self.zes.zes_power_properties_t, "POWER_PROPERTIES", domain)
         limit.limit = milliwatts or known.defaultLimit
         self._call("zesPowerSetLimitsExt", domain, ctypes.byref(ctypes.c_uint32(1)), ctypes.byref(limit))
+
+    def _power_range(self, device: str) -> tuple[int, int] | Lacking:
+        """As far as the driver knows both ends: -1 is no limit."""
+        domains = self._parts(device, "PowerDomains", "pwr")
+        if not domains:
+            return Lacking("no power domain")
+        known = self._filled("zesPowerGetProperties", self.zes.zes_power_properties_t, "POWER_PROPERTIES", domains[0])
+        told = known.minLimit >= 0 and known.maxLimit > 0
+        return (known.minLimit, known.maxLimit) if told else Lacking("the driver does not know its limits")
+
+    def _clock_range(self, device: str) -> tuple[int, int] | Lacking:
+        for _, known in self._domains(device, self.zes.ZES_FREQ_DOMAIN_GPU):
+            return (round(known.min), round(known.max))
+        return Lacking("no such clock")
+
+    def _set_ecc(self, device: str, on: bool | None) -> Done | Lacking:
+        """What it is by itself the driver does not say."""
+        if on is None:
+            return Lacking("Intel's driver does not say how ECC is by default")
+        zes = self.zes
+        wish = zes.zes_device_ecc_desc_t()
+        wish.stype = zes.ZES_STRUCTURE_TYPE_DEVICE_ECC_DESC
+        wish.state = zes.ZES_DEVICE_ECC_STATE_ENABLED if on else zes.ZES_DEVICE_ECC_STATE_DISABLED
+        found = zes.zes_device_ecc_properties_t()
+        found.stype = zes.ZES_STRUCTURE_TYPE_DEVICE_ECC_PROPERTIES
+        self._call("zesDeviceSetEccState", self._handle(device), ctypes.byref(wish), ctypes.byref(found))
+        return Done(note="" if found.currentState == found.pendingState else "it counts after a reset")
 
     def _domains(self, device: str, kind: int) -> Iterator[tuple[Any, Any]]:
         for domain in self._parts(device, "FrequencyDomains", "freq"):

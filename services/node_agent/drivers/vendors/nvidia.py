@@ -117,6 +117,7 @@ class Nvidia:
             mig=mig if isinstance(mig, Lacking) else bool(mig[0]),
             mig_profiles=() if isinstance(mig, Lacking) else tuple(profile.name for profile in nvidia_control.profiles(nvml, handle)),
             links=self._links(device, handle),
+            **nvidia_control.limits(self, device, handle),
         )
 
     def sample(self, device: str) -> Sample:

@@ -6,7 +6,7 @@ open.
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ctypes import byref
 from typing import Any, Final, NamedTuple, assert_never
 
@@ -49,7 +49,7 @@ def control(vendor: Any, device: str, command: Command) -> Done | Lacking:  # no
         return _told(vendor, nvml, device, handle, command)
     except nvml.NVMLError as error:
         if vendor.ask.judge(error) == LASTING:
-            return Lacking(words(error))
+            return Lacking(words(error), denied=isinstance(error, nvml.NVMLError_NoPermission))
         raise Refusal(words(error)) from error
     finally:
         vendor.ask.lacking.clear()
@@ -69,6 +69,9 @@ def _told(vendor: Any, nvml: Any, device: str, handle: Any, command: Command) ->
             if mode not in COMPUTE_MODES:
                 raise Refusal(f"{mode} is no compute mode: say {', '.join(COMPUTE_MODES)}")
             nvml.nvmlDeviceSetComputeMode(handle, COMPUTE_MODES[mode])
+        case r.SetEcc(on):
+            nvml.nvmlDeviceSetEccMode(handle, nvml.nvmlDeviceGetDefaultEccMode(handle)[0] if on is None else int(on))
+            return _after_reset(nvml.nvmlDeviceGetEccMode(handle))
         case r.SetMigMode(on):
             pending = nvml.nvmlDeviceSetMigMode(handle, int(on))
             return Done(note="it counts after a reset" if pending else "")
@@ -83,6 +86,22 @@ def _told(vendor: Any, nvml: Any, device: str, handle: Any, command: Command) ->
         case _:
             assert_never(command)
     return Done()
+
+
+def _after_reset(modes: Sequence[int]) -> Done:
+    now, pending = modes
+    return Done(note="" if now == pending else "it counts after a reset")
+
+
+def limits(vendor: Any, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What its power limit and its clocks can be set to."""
+    nvml = vendor.nvml
+    power = vendor.ask(device, "power limits", nvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
+    most = vendor.ask(device, "clock limit", nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)
+    return {
+        "power_mw": power if isinstance(power, Lacking) else (int(power[0]), int(power[1])),
+        "clocks_mhz": most if isinstance(most, Lacking) else (1, int(most)),
+    }
 
 
 def _create(nvml: Any, handle: Any, name: str, start: int) -> Done:  # noqa: ANN401

@@ -1,0 +1,112 @@
+"""What operators can tell a device to be: a row for each control, with how its value is said and checked. Pure.
+
+A value is a short text in the units of its row; empty is what the device does by itself. What a device takes is known from what its node
+reported of it; where it reported nothing, its driver is asked. What each control is for a driver: `services/node_agent/device_commands.py`.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from libs.common.errors import Refused
+from libs.common.model import Gpu
+
+POWER: Final = "power"
+CLOCKS: Final = "clocks"
+PERSISTENCE: Final = "persistence"
+COMPUTE_MODE: Final = "compute-mode"
+ECC: Final = "ecc"
+RESET: Final = "reset"
+
+# People's word for the empty value.
+DEFAULT: Final = "default"
+ON_OFF: Final = ("on", "off")
+COMPUTE_MODES: Final = ("default", "exclusive_process", "prohibited")
+# What became of it: done; the device, its driver or its binding does not have it; the agent may not; anything else.
+DONE: Final = "done"
+LACKING: Final = "lacking"
+DENIED: Final = "denied"
+FAILED: Final = "failed"
+
+MW: Final = 1_000
+
+
+class Row(NamedTuple):
+    """`read` gives a value as it is recorded, and raises Refused. One that is `once` is no state of the device: done, it is over. One that
+    `needs_free` is done when nobody has the device, and nobody is given it meanwhile.
+    """
+
+    takes: str
+    read: Callable[[str, Gpu], str]
+    once: bool = False
+    needs_free: bool = False
+
+
+def read(control: str, value: str, gpu: Gpu) -> str:
+    """The value as it is recorded. Raises Refused naming the control and what it takes."""
+    row = ROWS.get(control)
+    if row is None:
+        raise Refused(f"control: {control[:32]!r} is not known: give one of {', '.join(ROWS)}")
+    if value == DEFAULT and not row.once:
+        return ""
+    return row.read(value, gpu)
+
+
+def lasts(control: str, value: str) -> bool:
+    """Whether it is put back when the device has lost it: after a reset, a restart of its agent or of its machine."""
+    return bool(value) and control in ROWS and not ROWS[control].once
+
+
+def needs_free(control: str) -> bool:
+    return control in ROWS and ROWS[control].needs_free
+
+
+def range_of(value: str) -> tuple[int, int]:
+    """The lowest and the highest clock that a value of CLOCKS names, in MHz; (0, 0) of the empty one."""
+    low, _, high = value.partition("-")
+    return (int(low or 0), int(high or low or 0))
+
+
+def _power(value: str, gpu: Gpu) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,4}", value):
+        raise Refused(f"power: {value[:32]!r} is no limit: give watts, as 300, or default")
+    low, high = gpu.power_mw
+    if high and not low <= int(value) * MW <= high:
+        raise Refused(f"power: GPU {gpu.uuid} takes {-(-low // MW)} to {high // MW} W, not {value}")
+    return value
+
+
+def _clocks(value: str, gpu: Gpu) -> str:
+    if not re.fullmatch(r"[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?", value):
+        raise Refused(f"clocks: {value[:32]!r} is no range: give MHz, as 1200-1500 or 1500, or default")
+    (low, high), (least, most) = range_of(value), gpu.clocks_mhz
+    if low > high:
+        raise Refused(f"clocks: {value}: give the lower one first")
+    if most and not least <= low <= high <= most:
+        raise Refused(f"clocks: GPU {gpu.uuid} takes {least} to {most} MHz, not {value}")
+    return f"{low}-{high}"
+
+
+def _one_of(control: str, words: tuple[str, ...]) -> Callable[[str, Gpu], str]:
+    def read(value: str, gpu: Gpu) -> str:
+        if value not in words:
+            raise Refused(f"{control}: {value[:32]!r} is not known: give one of {', '.join(dict.fromkeys((*words, DEFAULT)))}")
+        return value
+
+    return read
+
+
+def _nothing(value: str, gpu: Gpu) -> str:
+    if value:
+        raise Refused(f"value: {value[:32]!r}: a reset takes none")
+    return ""
+
+
+ROWS: Final[dict[str, Row]] = {
+    POWER: Row("watts, as 300", _power),
+    CLOCKS: Row("MHz, as 1200-1500 or 1500", _clocks),
+    PERSISTENCE: Row("on or off", _one_of(PERSISTENCE, ON_OFF)),
+    COMPUTE_MODE: Row("exclusive_process or prohibited", _one_of(COMPUTE_MODE, COMPUTE_MODES)),
+    ECC: Row("on or off", _one_of(ECC, ON_OFF)),
+    RESET: Row("nothing", _nothing, once=True, needs_free=True),
+}

@@ -1,0 +1,190 @@
+"""What the agent's core makes of what its devices shall be told: once, one at a time, again when it was lost; the log hears news."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.messages import ControlOrder, Desired, Orders
+from libs.common.model import GpuId
+from services.node_agent import actions as a
+from services.node_agent import observations as o
+from services.node_agent import state as s
+from services.node_agent.health.devices import Trouble
+from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, ref
+from tests.unit.test_agent_devices import ended, erred, fault, left, node, others, recorded, resetting
+
+POWER = ControlOrder(GPU, "power", "300", 20)
+CLOCKS = ControlOrder(GPU, "clocks", "1200-1500", 21)
+RESET = ControlOrder(GPU, "reset", "", 22)
+OTHER = GpuId("GPU-n-1")
+ASKED = fault("reset_asked", "drain_then_reset", detail="it was asked for", source="operator")
+BACK = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"reset": "done"})
+
+
+def asked(made: Node, *orders: ControlOrder) -> list[a.Action]:
+    return made.see(o.OrdersCame(Orders(EPOCH, (), orders)))
+
+
+def desired(made: Node, *orders: ControlOrder, seq: int = 50) -> list[a.Action]:
+    return made.see(o.DesiredCame(Desired(EPOCH, INCARNATION, seq, (), (), controls=orders)))
+
+
+def became(order: ControlOrder, outcome: str = "done", detail: str = "") -> o.DeviceControlled:
+    return o.DeviceControlled(replace(order, outcome=outcome, detail=detail))
+
+
+def said(order: ControlOrder, outcome: str = "done", detail: str = "") -> f.GpuControlled:
+    fields: dict[str, Any] = {"control": order.control, "value": order.value, "request": order.request}
+    return f.GpuControlled(node_id=NODE, uuid=order.uuid, outcome=outcome, detail=detail, **fields)
+
+
+def test_a_wish_is_carried_out_once_and_the_log_hears_what_became_of_it() -> None:
+    made = node()
+    assert asked(made, POWER) == [a.ControlDevice(POWER)]
+    assert asked(made, POWER) == []
+    assert made.see(became(POWER, "denied", "no permission")) == [a.Record((said(POWER, "denied", "no permission"),), ())]
+    assert desired(made, POWER) == []
+
+
+def test_a_device_is_told_one_thing_at_a_time_and_another_one_meanwhile() -> None:
+    made, other = node(), replace(POWER, uuid=OTHER)
+    assert asked(made, POWER, CLOCKS, other) == [a.ControlDevice(POWER), a.ControlDevice(other)]
+    assert others(made.see(became(POWER))) == [a.ControlDevice(CLOCKS)]
+
+
+def test_the_last_wish_counts_and_an_older_one_that_comes_late_does_not() -> None:
+    made, later = node(), replace(POWER, value="400", request=30)
+    asked(made, POWER)
+    assert asked(made, later) == []
+    did = made.see(became(POWER))
+    assert (others(did), recorded(did)) == ([a.ControlDevice(later)], [said(POWER)])
+    assert asked(made, POWER) == []
+
+
+def test_the_digest_tells_that_a_wish_is_missing_and_the_full_state_brings_it() -> None:
+    made, before = node(), s.digest_here(node().state)
+    asked(made, POWER)
+    assert s.digest_here(made.state) != before
+    made.lease(digest="with the clocks too")
+    assert a.AskDesired() in made.later(10**9)
+    assert a.ControlDevice(CLOCKS) not in desired(made, POWER, CLOCKS)
+    assert a.ControlDevice(CLOCKS) in made.see(became(POWER))
+
+
+def test_the_next_agent_puts_back_what_lasts_and_says_nothing_that_the_log_knows() -> None:
+    made = node()
+    known = [replace(order, outcome="done") for order in (POWER, replace(CLOCKS, value=""), RESET)]
+    assert desired(made, *known) == [a.ControlDevice(known[0])]
+    assert made.see(became(known[0])) == []
+
+
+def test_what_can_not_be_put_back_any_more_is_said() -> None:
+    made, known = node(), replace(POWER, outcome="done")
+    desired(made, known)
+    assert recorded(made.see(became(known, "failed", "no"))) == [said(POWER, "failed", "no")]
+
+
+def test_what_is_wished_no_more_is_forgotten_and_what_is_newer_stays() -> None:
+    made = node()
+    asked(made, POWER, replace(CLOCKS, request=60), replace(RESET, uuid=OTHER))
+    desired(made)
+    assert list(made.state.controls.wishes) == [(GPU, "clocks")]
+    assert recorded(made.see(became(replace(POWER, request=7))))[0] == said(replace(POWER, request=7))
+
+
+def test_a_driver_that_was_begun_anew_is_told_again_what_lasts() -> None:
+    made = node()
+    asked(made, POWER)
+    made.see(became(POWER))
+    made.see(o.DeviceAils(GPU, "driver_wedged", Trouble("offline", "hangs")))
+    known = replace(POWER, outcome="done")
+    assert others(made.see(o.DeviceAils(GPU, "driver_wedged", None))) == [a.ControlDevice(known)]
+    assert made.see(o.DeviceAils(GPU, "thermal", None)) == []
+
+
+def test_a_reset_that_was_asked_for_waits_for_the_job_takes_no_other_and_is_answered_when_it_is_over() -> None:
+    made = node().running()
+    did = asked(made, RESET)
+    assert (others(did), recorded(did)) == ([], [ASKED])
+    ended(made)
+    did = left(made)
+    assert others(did) == [a.ResetDevice(GPU, "reset_asked"), a.ForgetJob(ref(), 0)]
+    assert recorded(did) == [resetting("drain_then_reset")]
+    assert recorded(made.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [BACK, said(RESET)]
+    assert desired(made, replace(RESET, outcome="done")) == []
+
+
+def test_with_a_reset_goes_what_is_to_be_put_back_and_what_became_of_it_is_said() -> None:
+    made = node()
+    asked(made, POWER)
+    made.see(became(POWER))
+    known = replace(POWER, outcome="done")
+    assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "reset_asked", (known,))]
+    found = o.DeviceReset(GPU, "", {"reset": "done"}, controls=(replace(known, outcome="failed", detail="no"),))
+    assert recorded(made.see(found)) == [BACK, said(POWER, "failed", "no"), said(RESET)]
+
+
+def test_a_device_that_cannot_be_reset_is_as_well_as_before() -> None:
+    for refused, why in (("lacking", "it cannot be reset: no tool"), ("denied", "no permission"), ("failed", "in use")):
+        made = node()
+        asked(made, RESET)
+        assert recorded(made.see(o.DeviceReset(GPU, why, refused=refused))) == [
+            f.GpuRecovered(node_id=NODE, uuid=GPU),
+            said(RESET, refused, why),
+        ]
+
+
+def test_one_that_needed_a_reset_anyhow_is_not_well_when_it_was_refused_nor_one_that_did_not_come_back() -> None:
+    made = node()
+    made.see(erred("xid 46"))
+    asked(made, RESET)
+    broken = fault("reset_failed", "reboot_node", detail="in use", source="reset")
+    assert recorded(made.see(o.DeviceReset(GPU, "in use", refused="failed"))) == [broken, said(RESET, "failed", "in use")]
+    dead = node()
+    asked(dead, RESET)
+    assert recorded(dead.see(o.DeviceReset(GPU, "it does not answer after its reset")))[1] == said(
+        RESET, "failed", "it does not answer after its reset"
+    )
+    assert dead.did() == []
+
+
+def test_a_reset_that_was_under_way_answers_the_wish_that_came_meanwhile() -> None:
+    made = node()
+    made.see(erred("xid 46"))
+    assert asked(made, POWER) == []
+    s.apply(made.state, o.OrdersCame(Orders(EPOCH, (), (RESET,))), made.now_ns)
+    did = made.see(o.DeviceReset(GPU, "", {"reset": "done"}))
+    assert (others(did), recorded(did)) == ([a.ControlDevice(POWER)], [BACK, said(RESET)])
+    assert recorded(made.see(o.DeviceReset(GPU, ""))) == []
+
+
+def test_the_breaker_holds_back_no_reset_that_an_operator_asked_for() -> None:
+    made = node(2, breaker_percent=50)
+    for uuid in (GPU, OTHER):
+        made.see(erred("xid 48", uuid))
+    made.see(o.DeviceReset(GPU, "", {}))
+    made.see(erred("xid 46"))
+    assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "xid 46, reset_asked")]
+
+
+def test_a_device_that_needs_more_than_a_reset_is_reset_all_the_same_when_that_is_asked_for() -> None:
+    made = node()
+    made.see(erred("xid 79"))
+    assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "xid 79, reset_asked")]
+    lost = fault("xid 79", "reboot_node")
+    assert recorded(made.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [lost, said(RESET)]
+
+
+def test_a_device_that_is_being_told_something_is_not_reset_and_one_that_is_reset_is_told_nothing() -> None:
+    made = node()
+    asked(made, POWER)
+    assert others(asked(made, RESET)) == []
+    assert others(made.see(became(POWER))) == [a.ResetDevice(GPU, "reset_asked", (replace(POWER, outcome="done"),))]
+    assert others(asked(made, CLOCKS)) == []
+
+
+def test_what_is_not_known_here_is_passed_on_to_be_refused() -> None:
+    made, strange = node(), ControlOrder(GPU, "colour", "red", 40)
+    assert asked(made, strange) == [a.ControlDevice(strange)]
+    assert desired(node(), replace(strange, outcome="lacking")) == []

@@ -1,0 +1,62 @@
+"""How what a device is told is said: read as it is recorded, refused with what it takes."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.common import device_controls as c
+from libs.common.errors import Refused
+from libs.common.model import Gpu, GpuId
+
+BARE = Gpu(GpuId("g"), 0, "nvidia", "H100", 1)
+GPU = replace(BARE, power_mw=(199_500, 700_000), clocks_mhz=(210, 1980))
+
+
+@pytest.mark.parametrize(
+    ("control", "value", "read"),
+    [
+        ("power", "300", "300"),
+        ("power", "700", "700"),
+        ("power", "default", ""),
+        ("clocks", "1200-1500", "1200-1500"),
+        ("clocks", "1500", "1500-1500"),
+        ("clocks", "default", ""),
+        ("persistence", "on", "on"),
+        ("compute-mode", "exclusive_process", "exclusive_process"),
+        ("compute-mode", "default", ""),
+        ("ecc", "off", "off"),
+        ("reset", "", ""),
+    ],
+)
+def test_a_value_is_read_as_it_is_recorded(control: str, value: str, read: str) -> None:
+    assert c.read(control, value, GPU) == read
+
+
+@pytest.mark.parametrize(
+    ("control", "value", "why"),
+    [
+        ("power", "300W", "give watts"),
+        ("power", "0", "give watts"),
+        ("power", "199", "takes 200 to 700 W"),
+        ("power", "701", "takes 200 to 700 W"),
+        ("clocks", "fast", "give MHz"),
+        ("clocks", "1500-1200", "the lower one first"),
+        ("clocks", "100-1500", "takes 210 to 1980 MHz"),
+        ("clocks", "2000", "takes 210 to 1980 MHz"),
+        ("persistence", "yes", "give one of on, off, default"),
+        ("reset", "default", "takes none"),
+        ("colour", "red", "give one of power"),
+    ],
+)
+def test_what_a_device_does_not_take_is_refused_with_what_it_does(control: str, value: str, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        c.read(control, value, GPU)
+
+
+def test_of_a_device_that_says_nothing_of_its_bounds_the_driver_is_asked() -> None:
+    assert (c.read("power", "9000", BARE), c.read("clocks", "9000", BARE)) == ("9000", "9000-9000")
+
+
+def test_what_is_set_lasts_and_what_is_done_once_or_taken_off_does_not() -> None:
+    assert [c.lasts(*one) for one in (("power", "300"), ("power", ""), ("reset", ""), ("colour", "red"))] == [True, False, False, False]
+    assert (c.needs_free("reset"), c.needs_free("power"), c.needs_free("colour")) == (True, False, False)
+    assert (c.range_of("1200-1500"), c.range_of("")) == ((1200, 1500), (0, 0))

@@ -1,0 +1,68 @@
+"""What operators want devices to be told: acts, refuses what cannot be, waits only where nothing new may come."""
+
+from typing import Any
+
+import pytest
+
+from libs.common.cluster import Cluster, GpuView, Node
+from libs.common.errors import Refused
+from libs.common.facts import GpuControlRequested
+from libs.common.model import Gpu, GpuId, NodeId
+from services.api_gateway.control_intents import control
+from services.api_gateway.problems import Problem
+
+NODE = NodeId("n")
+
+
+def device(held_by: str = "", service: str = "online", present: bool = True, uuid: str = "g") -> GpuView:
+    gpu = Gpu(GpuId(uuid), 0, "nvidia", "H100", 1, power_mw=(200_000, 700_000))
+    return GpuView(NODE, gpu, present, service=service, holds={held_by: 100} if held_by else {})
+
+
+def said(name: str, *views: GpuView, hears: bool = True, **body: Any) -> list[GpuControlRequested]:
+    return control({**body, "user": "ada"}, name, views, Cluster(nodes={NODE: Node(NODE, "healthy", takes_controls=hears)}))
+
+
+def fact(name: str, value: str = "", uuid: str = "g") -> GpuControlRequested:
+    return GpuControlRequested(uuid=GpuId(uuid), control=name, value=value, user="ada")
+
+
+def test_each_device_is_asked_for_by_a_fact_of_its_own_whoever_has_it() -> None:
+    two = (device("j.1"), device(uuid="h"))
+    assert said("power", *two, value="300") == [fact("power", "300"), fact("power", "300", "h")]
+    assert said("clocks", device(), value="default") == [fact("clocks")]
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "why"),
+    [
+        ("power", {"value": "900"}, "takes 200 to 700 W"),
+        ("power", {}, "give watts"),
+        ("power", {"value": 300}, "as text"),
+        ("clocks", {"value": ""}, "give MHz"),
+        ("power", {"watts": "300"}, "'watts' is not known"),
+    ],
+)
+def test_what_a_device_does_not_take_is_refused(name: str, body: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        said(name, device(), **body)
+
+
+def test_a_reset_needs_a_device_that_nobody_has_or_that_drains() -> None:
+    assert said("reset", device()) == [fact("reset")]
+    assert said("reset", device("j.1", "draining")) == [fact("reset")]
+    with pytest.raises(Problem, match="reset needs the device free, and j has a part of it: muster drain --gpu-id g") as found:
+        said("reset", device("j.1"), device(uuid="h"))
+    assert (found.value.status, found.value.more) == (409, {"jobs": ["j"]})
+    with pytest.raises(Problem, match=r"j7 \.\.\."):
+        said("reset", *(device(f"j{number}.1", uuid=f"g{number}") for number in range(9)))
+
+
+def test_who_can_not_be_told_is_said() -> None:
+    with pytest.raises(Problem, match="there are power, clocks") as found:
+        said("colour", device())
+    assert found.value.status == 404
+    with pytest.raises(Problem, match="is lost"):
+        said("reset", device(present=False))
+    with pytest.raises(Problem, match="too old"):
+        said("reset", device(), hears=False)
