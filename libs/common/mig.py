@@ -4,9 +4,10 @@ Pure. A card has 8 memory slices (an A30 has 4) and an instance takes some that 
 instances that would fit by size may still not fit beside each other. A set of slices is an integer, one bit each.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from libs.common.model import WHOLE_GPU
+from libs.common.model import WHOLE_GPU, GpuHold, GpuId
 
 
 class Profile(NamedTuple):
@@ -66,3 +67,8 @@ def masks(card: str, name: str) -> tuple[int, ...]:
 def share(card: str, name: str) -> int:
     """Hundredths of the card that an instance counts for, rounded down, so that every legal set of instances is within the whole."""
     return WHOLE_GPU * CARDS[card][name].slices // card_slices(card)
+
+
+def slices_of(holds: Iterable[GpuHold]) -> dict[GpuId, int]:
+    """By device, of those that are MIG instances."""
+    return {hold.uuid: hold.mig_slices for hold in holds if hold.mig_slices}

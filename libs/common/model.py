@@ -221,6 +221,7 @@ class Gpu(msgspec.Struct, frozen=True):
     `numa` is the node of host memory that it is nearest to, `switch` its PCIe switch, `links` its group of direct links (NVLink, XGMI).
     What is not known is empty, (0, 0) or -1, which is no place: two devices whose switch is not known are not behind one switch.
     `power_mw` and `clocks_mhz` are the least and the most that its power limit and its clocks can be set to.
+    `mig_profiles` are the instances that it can be cut into now; with `mig` nothing but those can be used of it.
     """
 
     uuid: GpuId
@@ -236,6 +237,7 @@ class Gpu(msgspec.Struct, frozen=True):
     mig_profiles: tuple[str, ...] = ()
     power_mw: tuple[int, int] = (0, 0)
     clocks_mhz: tuple[int, int] = (0, 0)
+    mig: bool = False
 
 
 class GpuHold(msgspec.Struct, frozen=True):

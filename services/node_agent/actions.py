@@ -42,7 +42,7 @@ class KillJob(msgspec.Struct, frozen=True):
 
 class CheckRelease(msgspec.Struct, frozen=True):
     """Find out whether anything of the attempt is left: processes (unless `processes_gone`), holders of its devices since it began (boot
-    clock). Of one that `failed` what its devices' drivers say comes first.
+    clock), MIG instances (`cut`: it had some). Of one that `failed` what its devices' drivers say comes first.
     """
 
     ref: AttemptRef
@@ -50,6 +50,7 @@ class CheckRelease(msgspec.Struct, frozen=True):
     processes_gone: bool
     failed: bool = False
     began_ns: int = 0
+    cut: bool = False
 
 
 class ProbeReplica(msgspec.Struct, frozen=True):

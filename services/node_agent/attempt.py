@@ -18,8 +18,8 @@ class Stop(msgspec.Struct, frozen=True):
 class Attempt(msgspec.Struct, kw_only=True):
     """One member here. `queued` and `stored` are levels: which of its facts were handed to the log, and acknowledged.
     `ordered` is the stop that the scheduler wants, `stop` the one that counts, the agent's own reasons with it. `health` is a replica's
-    alone, `hit` the error of a device that it had. `unasked_ns` is the last checkpoint that was known when it was told to stop: a later one
-    is the answer.
+    alone, `hit` the error of a device that it had, `slices` what its MIG instances have of each device. `unasked_ns` is the last checkpoint
+    that was known when it was told to stop: a later one is the answer.
     """
 
     ref: AttemptRef
@@ -28,6 +28,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     rank: int = 0
     order: StartOrder | None = None
     gpus: tuple[GpuId, ...] = ()
+    slices: dict[GpuId, int] = {}
     ordered: Stop | None = None
     stop: Stop | None = None
     told: Stop | None = None

@@ -199,7 +199,8 @@ def _check_release(state: State, attempt: Attempt, now_ns: int) -> list[a.Action
         return []
     assert attempt.exit is not None, "an attempt that exited has its exit"
     attempt.checking, attempt.check_at_ns = True, now_ns + CHECK_AGAIN_NS
-    return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean, attempt.exit.exit_code != 0, attempt.began_ns)]
+    failed, cut = attempt.exit.exit_code != 0, bool(attempt.slices)
+    return [a.CheckRelease(attempt.ref, attempt.gpus, attempt.exit.clean, failed, attempt.began_ns, cut)]
 
 
 def _released(state: State, attempt: Attempt, now_ns: int) -> bool:

@@ -8,9 +8,11 @@ secrets are never among them. Test: tests/unit/test_environment.py.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.common import arrays
 from libs.common.messages import StartOrder
-from libs.common.model import WHOLE_GPU, Gpu
+from libs.common.model import WHOLE_GPU, Gpu, GpuId
 from libs.common.visibility import indexes, visibility
 
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TMPDIR")
@@ -25,6 +27,7 @@ VISIBILITY: Final = (
     "ZE_AFFINITY_MASK",
 )
 DEFAULT_PORT: Final = 29_500
+NONE: Final[Mapping[GpuId, GpuId]] = {}
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
@@ -32,8 +35,12 @@ def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in PASSED_ON if name in environ}
 
 
-def environment(order: StartOrder, node_id: str, inventory: Sequence[Gpu], base: Mapping[str, str]) -> dict[str, str]:
-    """The member's variables. `inventory` is what the node's driver reports, `base` what `passed_on` gave."""
+def environment(
+    order: StartOrder, node_id: str, inventory: Sequence[Gpu], base: Mapping[str, str], instances: Mapping[GpuId, GpuId] = NONE
+) -> dict[str, str]:
+    """The member's variables. `inventory` is what the node's driver reports, `base` what `passed_on` gave, `instances` are the ids of the
+    MIG instances that it has of devices.
+    """
     held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
     users = {name: value for name, value in order.spec.env.items() if not reserved(name)}
     return {
@@ -45,7 +52,7 @@ def environment(order: StartOrder, node_id: str, inventory: Sequence[Gpu], base:
         **users,
         **_own(order, node_id, held),
         **_port(order, "MUSTER_PORT"),
-        **visibility(held, inventory),
+        **visibility([replace(gpu, uuid=instances.get(gpu.uuid, gpu.uuid)) for gpu in held], inventory),
     }
 
 

@@ -18,6 +18,15 @@ def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
     return [uuid for uuid in gpus if uuid not in running]
 
 
+def slices_of_others(state: State, key: str) -> dict[GpuId, int]:
+    """By device the memory slices that attempts here own, but this one: of their MIG instances, made or still to be made."""
+    found: dict[GpuId, int] = {}
+    for other, attempt in state.attempts.items():
+        for uuid, slices in attempt.slices.items() if other != key and attempt.phase != REFUSED else ():
+            found[uuid] = found.get(uuid, 0) | slices
+    return found
+
+
 def at_work(state: State) -> dict[GpuId, list[Attempt]]:
     """By device the attempts whose process runs there."""
     found: dict[GpuId, list[Attempt]] = {}

@@ -231,7 +231,8 @@ class JobDirectories:
         note = summary["note"]
         gpus, probe = tuple(GpuId(uuid) for uuid in note["gpus"]), Probe(**note["probe"]) if note.get("probe") else None
         limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
-        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False))
+        slices = {GpuId(uuid): taken for uuid, taken in note.get("slices", {}).items()}
+        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False), slices)
 
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
@@ -242,6 +243,7 @@ def _note(launch: Launch) -> dict[str, Any]:
     probe = msgspec.structs.asdict(launch.probe) if launch.probe is not None else None
     return {
         "gpus": launch.gpus,
+        "slices": launch.slices,
         "seq": launch.seq,
         "time_limit_s": launch.time_limit_s,
         "grace_s": launch.grace_s,

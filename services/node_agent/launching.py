@@ -12,43 +12,50 @@ import msgspec
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, SealedBox
 
-from libs.common import subjects
+from libs.common import mig, subjects
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
-from libs.common.model import AttemptRef, Gpu, NodeId
+from libs.common.model import AttemptRef, Gpu, GpuId, NodeId
 from libs.common.transport.bus import Bus
-from services.node_agent import accounts, serving
-from services.node_agent.drivers import DeviceNodes
+from services.node_agent import accounts, capabilities, serving
+from services.node_agent.drivers import Driver
 from services.node_agent.environment import environment, reserved
 from services.node_agent.gateways import asked
+from services.node_agent.instances import Instances
 from services.node_agent.limits import limits_of
 from services.node_agent.supervision_protocol import Launch, Machine
 
 
-async def launch_of(order: StartOrder, node_id: NodeId, machine: Machine, inventory: Sequence[Gpu], nodes: DeviceNodes, bus: Bus) -> Launch:
-    """Raises Refused when its secrets or its user are not to be had."""
+async def launch_of(
+    order: StartOrder, node_id: NodeId, machine: Machine, inventory: Sequence[Gpu], driver: Driver, instances: Instances, bus: Bus
+) -> Launch:
+    """Raises Refused when its secrets, its user or its MIG instances are not to be had; of those some may be there then."""
     spec = order.spec
     name = accounts.name_of(machine.users, order.tenant, order.user)
     account = await asyncio.to_thread(accounts.account, name) if name else None
     base = {**machine.environment, **(account.environment if account is not None else {})}
     secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
+    made = await instances.make(order.gpus)
+    await asyncio.to_thread(capabilities.make_nodes, list(capabilities.own(driver.capabilities, made)))
+    ids = {uuid: GpuId(one.uuid) for uuid, one in made.items()}
     return Launch(
         ref=AttemptRef(order.job_id, order.attempt),
         rank=order.rank,
         argv=serving.argv_of(order),
-        env={**environment(order, node_id, inventory, base), **{name: secrets[name] for name in secrets if not reserved(name)}},
+        env={**environment(order, node_id, inventory, base, ids), **{name: secrets[name] for name in secrets if not reserved(name)}},
         workdir=spec.workdir or _home(base),
         stdin=spec.stdin,
         output_limit_bytes=spec.output_limit_bytes,
         ignore_lease=spec.ignores_lease,
         account=account,
-        limits=limits_of(order, inventory, machine.numas, nodes),
+        limits=limits_of(order, inventory, machine.numas, driver.nodes, capabilities.others(driver.capabilities, made)),
         gpus=tuple(hold.uuid for hold in order.gpus),
         seq=order.seq,
         time_limit_s=spec.time_limit_s,
         grace_s=spec.grace_s,
         probe=serving.probe_of(order),
+        slices=mig.slices_of(order.gpus),
     )
 
 

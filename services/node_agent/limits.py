@@ -5,7 +5,7 @@ A job that asked for nothing is bound by nothing, but its processors still lie b
 where a job did not say how much it needs: a bound that was not asked for must not end it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from libs.common.messages import StartOrder
 from libs.common.model import Gpu
@@ -14,12 +14,18 @@ from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.supervision.cgroups import Limits
 
 
-def limits_of(order: StartOrder, inventory: Sequence[Gpu], numas: Mapping[int, Numa], nodes: DeviceNodes) -> Limits:
-    """`numas`: see `sysfs.numas`; nothing where devices are in name only. `nodes`: see `drivers.Driver`."""
+def limits_of(
+    order: StartOrder,
+    inventory: Sequence[Gpu],
+    numas: Mapping[int, Numa],
+    nodes: DeviceNodes,
+    closed: Iterable[tuple[int, int]] = (),
+) -> Limits:
+    """`numas`: see `sysfs.numas`; nothing where devices are in name only. `nodes`: see `drivers.Driver`; `closed` are denied too."""
     spec = order.spec
     held = {hold.uuid for hold in order.gpus}
     given = {node for uuid in held for node in nodes.get(uuid, ())}
-    denied = [list(node) for node in sorted({node for each in nodes.values() for node in each} - given)]
+    denied = [list(node) for node in sorted({node for each in nodes.values() for node in each} - given | set(closed))]
     cpus, memory_nodes = _near(order, inventory, numas)
     return Limits(cpus_milli=spec.cpus_milli, memory_bytes=spec.memory_bytes, cpus=cpus, memory_nodes=memory_nodes, denied=denied)
 

@@ -182,3 +182,4 @@ class Adopted(msgspec.Struct, frozen=True):
     grace_s: int = 0
     probe: Probe | None = None
     ignore_lease: bool = False
+    slices: dict[GpuId, int] = {}

@@ -13,21 +13,27 @@ from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent.device_holders import holders, without_nodes
 from services.node_agent.drivers import Driver
+from services.node_agent.instances import Instances
 from services.node_agent.state import key_of
 from services.node_agent.supervision_protocol import JobSupervisors
 
+NO_ANSWER: Final = "the driver did not answer"
 NOT_SCRUBBED: Final = "not done: the driver offers none"
 
 
-async def check(action: a.CheckRelease, driver: Driver, jobs: JobSupervisors, alone: Sequence[GpuId], within_s: float) -> o.ReleaseChecked:
-    """`alone` are those of its devices that no other attempt runs on."""
+async def check(
+    action: a.CheckRelease, driver: Driver, jobs: JobSupervisors, instances: Instances, alone: Sequence[GpuId], within_s: float
+) -> o.ReleaseChecked:
+    """`alone` are those of its devices that no other attempt runs on. Its MIG instances are removed once its processes are gone."""
     left = () if action.processes_gone else await jobs.leftovers(action.ref)
     nodes = {uuid: driver.nodes[uuid] for uuid in alone if driver.nodes.get(uuid)}
     unseen = without_nodes(driver, alone)
     try:
         async with asyncio.timeout(within_s):
-            held = await driver.unclean(alone)
+            cut = {} if left else await instances.sweep(action.gpus, key_of(action.ref))
+            held = {**await driver.unclean(alone), **cut}
     except TimeoutError:
+        cut = dict.fromkeys(action.gpus, NO_ANSWER) if action.cut else {}
         held = dict.fromkeys(action.gpus, f"the driver did not answer for {within_s:.0f} s")
     opened = await asyncio.to_thread(holders, nodes, action.began_ns) if nodes and action.began_ns else {}
     for uuid, who in opened.items():
@@ -35,6 +41,8 @@ async def check(action: a.CheckRelease, driver: Driver, jobs: JobSupervisors, al
     if left:
         held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
     checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}
+    if action.cut:
+        checks["mig"] = "not looked for: processes are left" if left else "; ".join(cut.values()) or "gone"
     if nodes or unseen:
         checks |= {"holders": _holders(opened, unseen, action.began_ns), "scrub": NOT_SCRUBBED}
     return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)

@@ -39,7 +39,8 @@ from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
 from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
-from services.node_agent.holders import undivided
+from services.node_agent.holders import slices_of_others, undivided
+from services.node_agent.instances import Instances
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.launching import launch_of
 from services.node_agent.peers import Peers
@@ -103,6 +104,7 @@ class Agent:
         self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts, channels)
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
+        self.instances = Instances(driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key))
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
         self.granted = (0, 0)
@@ -164,6 +166,7 @@ class Agent:
         await self.files.listen()
         await self.bus.subscribe(subjects.ask_node(self.node_id, "topology"), self._on_topology, concurrent=True)
         await self._register(await self._first_incarnation(), adopted)
+        self._spawn(self.instances.clear([gpu.uuid for gpu in self.inventory], self.tell))
 
     async def _drain(self) -> None:
         """What is being launched or recorded is brought to its end, as far as that is quick; the directories hold the rest."""
@@ -290,7 +293,7 @@ class Agent:
     async def _launch(self, order: StartOrder) -> None:
         key = attempt_key(order.job_id, order.attempt)
         try:
-            launch = await launch_of(order, self.node_id, self.machine, self.inventory, self.driver.nodes, self.bus)
+            launch = await launch_of(order, self.node_id, self.machine, self.inventory, self.driver, self.instances, self.bus)
             if order.spec.upload:
                 pieces = fetched(order, self.node_id, self.bus)
                 workdir = await self.jobs.unpack(launch.ref, order.spec.upload, pieces, lambda: s.is_wanted(self.state, key))
@@ -300,6 +303,7 @@ class Agent:
             self.tell(o.JobLaunched(key))
             self.tell(o.ProcessExited(key, o.Exit(executed=False, exit_code=None, reason="supervisor_lost", detail=str(error))))
         except Refused as error:
+            await self.instances.clear([hold.uuid for hold in order.gpus], self.tell, key)
             self.tell(o.LaunchFailed(key, str(error)))
         else:
             self.tell(o.JobLaunched(key))
@@ -310,7 +314,7 @@ class Agent:
         self.tell(await self._checked(action))
 
     async def _checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
-        return await check(action, self.driver, self.jobs, undivided(self.state, action.gpus), self.check_s)
+        return await check(action, self.driver, self.jobs, self.instances, undivided(self.state, action.gpus), self.check_s)
 
     async def _reset(self, action: a.ResetDevice) -> None:
         self.tell(await reset(self.driver, self.memory.keep, action))

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 import msgspec
 
 from libs.common import facts as f
+from libs.common import mig
 from libs.common.error_catalogue import ENDS_JOBS
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
@@ -88,7 +89,7 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
         state.lease_written_epoch, state.lease_written_ns = before.lease_written_epoch, before.lease_written_ns
     for found in adopted:
         key = key_of(found.ref)
-        attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus)
+        attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus, slices=found.slices)
         attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = found.time_limit_s, found.grace_s, found.ignore_lease
         attempt.health = serving.adopted(found.probe)
         state.attempts[key] = attempt
@@ -221,7 +222,7 @@ def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) ->
     if attempt is None or attempt.order is not None:
         return
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
-    attempt.gpus = tuple(hold.uuid for hold in order.gpus)
+    attempt.gpus, attempt.slices = tuple(hold.uuid for hold in order.gpus), mig.slices_of(order.gpus)
     attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = order.spec.time_limit_s, order.spec.grace_s, order.spec.ignores_lease
     if attempt.health is None:
         attempt.health = (serving.beginning if attempt.phase == WAITING else serving.adopted)(serving.probe_of(order))

@@ -30,8 +30,8 @@ class AlreadyLaunched(Refused):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One member to start. `env` is the whole environment; `gpus`, `seq`, the limit with its grace and `probe` are kept beside the
-    marker, for the next agent.
+    """One member to start. `env` is the whole environment; `gpus`, their `slices`, `seq`, the limit with its grace and `probe` are kept
+    beside the marker, for the next agent.
     """
 
     ref: AttemptRef
@@ -49,6 +49,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     time_limit_s: int = 0
     grace_s: int = 0
     probe: Probe | None = None
+    slices: dict[GpuId, int] = {}
 
 
 class Piece(msgspec.Struct, frozen=True):

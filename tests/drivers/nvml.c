@@ -1,15 +1,19 @@
 /* A libnvidia-ml.so.1: cards built like H100 at the ABI of driver 580, each on a PCI bus of its own. See fake.h for what tests tell it;
- * keys: count, name, used_mib, pid, mig (its mode), links (how many of NVLink), switch (whether they end at one), xids (its events). */
+ * keys: count, name, used_mib, pid, mig (its mode at first), pending (its mode changes by a reset only), links (how many of NVLink), switch
+ * (whether they end at one), xids (its events). What it was told outlives a process, as on a real card: FAKE_DRIVERS/nvidia.cards; a file
+ * nvidia.reset is a reset of all, at the next nvmlInit. */
 #define LIBRARY "nvidia"
 #include "fake.h"
+#include <fcntl.h>
+#include <sys/mman.h>
 
 #define GPUS 16
 #define INSTANCES 8
-enum { OK, INVALID = 2, LACKING = 3, NOT_FOUND = 6, SIZE = 7, TIMEOUT = 10, RESOURCES = 23, VERSION = 25 };
+enum { OK, INVALID = 2, LACKING = 3, NOT_FOUND = 6, SIZE = 7, TIMEOUT = 10, IN_USE = 19, RESOURCES = 23, VERSION = 25, RESET = 16 };
 typedef unsigned long long u64;
 typedef struct { unsigned start, size; } placement;
 typedef struct { int used, gpu, number, profile, computing; placement place; } instance;
-typedef struct { int mig, cap_mw, low_mhz, high_mhz, persistent, mode, ecc, ecc_pending; instance parts[INSTANCES]; } gpu;
+typedef struct { int mig, next_mig, cap_mw, low_mhz, high_mhz, persistent, mode, ecc, ecc_pending; instance parts[INSTANCES]; } gpu;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_info;
 typedef struct { u64 total, free, used; } memory_v1;
 typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2;
@@ -23,14 +27,36 @@ typedef struct { unsigned version, id, p2p, slices, count, sms, ce, dec, enc, jp
 typedef struct { unsigned version, id, slices, count, sms, ce, dec, enc, jpeg, ofa; char name[96]; } compute_profile_v2;
 typedef struct { void *device; unsigned id, profile; placement place; } instance_info;
 
-/* NVML's profile, how many slices of compute and memory it takes, where it may begin. */
-static const struct { int profile, id, slices, memory, step; const char *name; } PROFILES[] = {
-    {0, 19, 1, 1, 1, "MIG 1g.10gb"}, {1, 14, 2, 2, 2, "MIG 2g.20gb"}, {2, 9, 3, 4, 4, "MIG 3g.40gb"},
-    {3, 5, 4, 4, 8, "MIG 4g.40gb"},  {4, 0, 7, 8, 8, "MIG 7g.80gb"},
+/* NVML's profile, how many slices it takes of compute and of memory, and where it may begin: a bit for each slice. */
+static const struct { int profile, id, slices, memory, starts; const char *name; } PROFILES[] = {
+    {0, 19, 1, 1, 0x7f, "MIG 1g.10gb"},     {1, 14, 2, 2, 0x15, "MIG 2g.20gb"}, {2, 9, 3, 4, 0x11, "MIG 3g.40gb"},
+    {3, 5, 4, 4, 1, "MIG 4g.40gb"},         {4, 0, 7, 8, 1, "MIG 7g.80gb"},     {7, 20, 1, 1, 0x7f, "MIG 1g.10gb+me"},
+    {9, 15, 1, 2, 0x55, "MIG 1g.20gb"},
 };
 #define PROFILE_COUNT (int)(sizeof PROFILES / sizeof *PROFILES)
-static gpu gpus[GPUS];
-static int ready;
+static gpu own[GPUS], *gpus = own;
+static int *ready, own_ready;
+
+/* The cards are where the next process finds them again. */
+static void find_cards(void) {
+    char path[4096];
+    const char *folder = getenv("FAKE_DRIVERS");
+    int file;
+    ready = &own_ready;
+    if (!folder) return;
+    snprintf(path, sizeof path, "%s/nvidia.cards", folder);
+    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, sizeof own + sizeof own_ready)) return;
+    ready = mmap(NULL, sizeof own + sizeof own_ready, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    gpus = (gpu *)(ready + 1);
+    close(file);
+}
+static int was_reset(void) {
+    char path[4096];
+    const char *folder = getenv("FAKE_DRIVERS");
+    snprintf(path, sizeof path, "%s/nvidia.reset", folder ? folder : "");
+    return folder && !unlink(path);
+}
 
 static int count(void) { return (int)number_of("count", -1, 2); }
 /* Handles are small numbers: a card's index + 1, and of a MIG device 1000 + 10 * card + instance. */
@@ -40,14 +66,22 @@ static gpu *of(void *device) { return &gpus[index_of(device) % GPUS]; }
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     CHECK(-1);
-    for (int i = 0; i < GPUS && !ready; i++) gpus[i].cap_mw = 700000, gpus[i].ecc = gpus[i].ecc_pending = 1, gpus[i].mig = (int)number_of("mig", i, 0);
-    ready = 1;
+    if (!ready) find_cards();
+    for (int i = 0; i < GPUS && !*ready; i++) {
+        gpus[i].cap_mw = 700000, gpus[i].ecc = gpus[i].ecc_pending = 1;
+        gpus[i].mig = gpus[i].next_mig = (int)number_of("mig", i, 0);
+    }
+    *ready = 1;
+    if (was_reset())
+        for (int i = 0; i < GPUS; i++) gpus[i].mig = gpus[i].next_mig, memset(gpus[i].parts, 0, sizeof gpus[i].parts);
     events_begin();
     return OK;
 }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return OK; }
-const char *nvmlErrorString(int code) { (void)code; return "an error that the fake made"; }
+const char *nvmlErrorString(int code) {
+    return code == IN_USE ? "In use by another client" : code == RESOURCES ? "Insufficient Resources" : "an error that the fake made";
+}
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { CHECK(-1); snprintf(text, size, "580.65.06"); return OK; }
 int nvmlDeviceGetCount_v2(unsigned *number) { CHECK(-1); *number = (unsigned)count(); return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
@@ -205,15 +239,23 @@ int nvmlDeviceGetDefaultEccMode(void *device, unsigned *mode) { CHECK(index_of(d
 int nvmlDeviceSetEccMode(void *device, unsigned mode) { CHECK(index_of(device)); of(device)->ecc_pending = (int)mode; return OK; }
 
 /* MIG. */
+static int is_cut(gpu *g) {
+    for (int i = 0; i < INSTANCES; i++)
+        if (g->parts[i].used) return 1;
+    return 0;
+}
 int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *pending) {
     CHECK(index_of(device));
-    *now = *pending = (unsigned)of(device)->mig;
+    *now = (unsigned)of(device)->mig;
+    *pending = (unsigned)of(device)->next_mig;
     return OK;
 }
 int nvmlDeviceSetMigMode(void *device, unsigned mode, int *status) {
     CHECK(index_of(device));
-    of(device)->mig = (int)mode;
-    *status = 0;
+    if (!mode && is_cut(of(device))) return IN_USE;
+    of(device)->next_mig = (int)mode;
+    *status = number_of("pending", index_of(device), 0) && of(device)->mig != (int)mode ? RESET : OK;
+    if (*status == OK) of(device)->mig = (int)mode;
     return OK;
 }
 int nvmlDeviceGetGpuInstanceProfileInfoV(void *device, unsigned profile, profile_v2 *info) {
@@ -222,51 +264,74 @@ int nvmlDeviceGetGpuInstanceProfileInfoV(void *device, unsigned profile, profile
     for (int i = 0; i < PROFILE_COUNT; i++)
         if (PROFILES[i].profile == (int)profile) {
             info->id = (unsigned)PROFILES[i].id; info->slices = (unsigned)PROFILES[i].slices;
+            info->count = (unsigned)__builtin_popcount((unsigned)PROFILES[i].starts);
             snprintf(info->name, sizeof info->name, "%s", PROFILES[i].name);
             return OK;
         }
     return LACKING;
 }
+static int profile_of(unsigned id) {
+    for (int p = 0; p < PROFILE_COUNT; p++)
+        if (PROFILES[p].id == (int)id) return p;
+    return -1;
+}
+int nvmlDeviceGetGpuInstancePossiblePlacements_v2(void *device, unsigned id, placement *places, unsigned *number) {
+    int p = profile_of(id);
+    unsigned room = *number;
+    CHECK(index_of(device));
+    if (p < 0) return LACKING;
+    *number = 0;
+    for (unsigned start = 0; start < 8; start++)
+        if (PROFILES[p].starts >> start & 1) {
+            if (*number == room) return SIZE;
+            places[(*number)++] = (placement){start, (unsigned)PROFILES[p].memory};
+        }
+    return OK;
+}
+static unsigned mask_of(placement place) { return ((1u << place.size) - 1) << place.start; }
 static unsigned taken(gpu *g) {
     unsigned mask = 0;
     for (int i = 0; i < INSTANCES; i++)
-        if (g->parts[i].used) mask |= ((1u << g->parts[i].place.size) - 1) << g->parts[i].place.start;
+        if (g->parts[i].used) mask |= mask_of(g->parts[i].place);
     return mask;
 }
-static int make(void *device, unsigned id, int wanted, void **made) {
-    gpu *g = of(device);
-    if (!g->mig) return LACKING;
-    for (int p = 0; p < PROFILE_COUNT; p++) {
-        if (PROFILES[p].id != (int)id) continue;
-        for (int start = 0; start + PROFILES[p].memory <= 8; start += PROFILES[p].step) {
-            unsigned mask = ((1u << PROFILES[p].memory) - 1) << start;
-            if ((wanted >= 0 && wanted != start) || (taken(g) & mask)) continue;
-            for (int i = 0; i < INSTANCES; i++)
-                if (!g->parts[i].used) {
-                    g->parts[i] = (instance){1, index_of(device), i, p, 0, {(unsigned)start, (unsigned)PROFILES[p].memory}};
-                    *made = &g->parts[i];
-                    return OK;
-                }
-        }
-        return RESOURCES;
-    }
-    return INVALID;
-}
-int nvmlDeviceCreateGpuInstance(void *device, unsigned id, void **made) { CHECK(index_of(device)); return make(device, id, -1, made); }
 int nvmlDeviceCreateGpuInstanceWithPlacement(void *device, unsigned id, const placement *place, void **made) {
+    gpu *g = of(device);
+    int p = profile_of(id);
     CHECK(index_of(device));
-    return make(device, id, (int)place->start, made);
+    if (!g->mig) return LACKING;
+    if (p < 0 || (int)place->size != PROFILES[p].memory || !(PROFILES[p].starts >> place->start & 1)) return INVALID;
+    for (int i = 0; i < INSTANCES && !(taken(g) & mask_of(*place)); i++)
+        if (!g->parts[i].used) {
+            g->parts[i] = (instance){1, index_of(device), i, p, 0, *place};
+            *made = &g->parts[i];
+            return OK;
+        }
+    return RESOURCES;
+}
+int nvmlDeviceGetGpuInstances(void *device, unsigned id, void **found, unsigned *number) {
+    CHECK(index_of(device));
+    *number = 0;
+    for (int i = 0; i < INSTANCES; i++) {
+        instance *part = &of(device)->parts[i];
+        if (part->used && PROFILES[part->profile].id == (int)id) found[(*number)++] = part;
+    }
+    return OK;
 }
 int nvmlGpuInstanceGetInfo(instance *part, instance_info *info) {
+    CHECK(part->gpu);
     *info = (instance_info){(void *)(long)(part->gpu + 1), (unsigned)part->number, (unsigned)PROFILES[part->profile].id, part->place};
     return OK;
 }
-int nvmlGpuInstanceDestroy(instance *part) { CHECK(part->gpu); if (part->computing) return 19; part->used = 0; return OK; }
+int nvmlGpuInstanceDestroy(instance *part) { CHECK(part->gpu); if (part->computing) return IN_USE; part->used = 0; return OK; }
 int nvmlGpuInstanceGetComputeInstanceProfileInfoV(instance *part, unsigned profile, unsigned engine, compute_profile_v2 *info) {
+    static const unsigned SLICES[] = {1, 2, 3, 4, 7, 8, 6, 1};
     (void)engine;
     CHECK(part->gpu);
     if (info->version != (sizeof *info | (2u << 24))) return VERSION;
-    info->id = profile;
+    if (profile >= sizeof SLICES / sizeof *SLICES) return INVALID;
+    if ((int)SLICES[profile] > PROFILES[part->profile].slices) return LACKING;
+    info->id = profile; info->slices = SLICES[profile];
     return OK;
 }
 int nvmlGpuInstanceCreateComputeInstance(instance *part, unsigned id, void **made) {
@@ -277,6 +342,7 @@ int nvmlGpuInstanceCreateComputeInstance(instance *part, unsigned id, void **mad
     return OK;
 }
 int nvmlGpuInstanceGetComputeInstanceById(instance *part, unsigned number, void **found) {
+    CHECK(part->gpu);
     *found = part;
     return part->computing && number == 0 ? OK : NOT_FOUND;
 }
@@ -289,6 +355,7 @@ int nvmlDeviceGetGpuInstanceById(void *device, unsigned number, void **found) {
 }
 int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *number) { CHECK(index_of(device)); *number = INSTANCES; return OK; }
 int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned number, void **found) {
+    CHECK(index_of(device));
     if (number >= INSTANCES || !of(device)->parts[number].computing) return NOT_FOUND;
     *found = (void *)(1000 + 10 * (long)index_of(device) + number);
     return OK;

@@ -20,7 +20,7 @@ from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, NVML, Fakes, build
 
 FIRST, SECOND = GpuId("GPU-fake-0"), GpuId("GPU-fake-1")
-PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
+PROFILES = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", "1g.10gb+me", "1g.20gb")
 XID, XID_EVENT = 79, 8
 
 
@@ -35,12 +35,13 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
     await driver.close()
 
 
-async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver) -> None:
+async def test_the_inventory_is_what_the_vendor_says(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "mig 1 1")
     gpus = await driver.inventory()
     assert [gpu.uuid for gpu in gpus] == [FIRST, SECOND]
     memory, capability = 80 << 30, (9, 0)
-    settable = {"power_mw": (200_000, 700_000), "clocks_mhz": (1, 1980)}
-    assert gpus[1] == Gpu(SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", mig_profiles=PROFILES, **settable)
+    known = {"power_mw": (200_000, 700_000), "clocks_mhz": (1, 1980), "mig_profiles": PROFILES, "mig": True}
+    assert gpus[1] == Gpu(SECOND, 1, "nvidia", "Fake H100", memory, capability, "0000:02:00.0", **known)
 
 
 async def test_what_no_fact_holds_is_known_of_a_device_too(driver: LocalDriver, fakes: Fakes) -> None:
@@ -147,34 +148,6 @@ async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_
     assert await driver.control(FIRST, r.LockClocks(1, 2)) == Lacking("Not Supported")
     assert await driver.control(FIRST, r.SetPersistence(True)) == Lacking("Insufficient Permissions", denied=True)
     assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
-
-
-async def test_mig_instances_are_made_in_their_places_and_removed(driver: LocalDriver, fakes: Fakes) -> None:
-    fakes.tell("nvidia", "mig 0 1")
-    await driver.inventory()
-    whole, beside = [await driver.control(FIRST, r.CreateMigInstance("3g.40gb", start)) for start in (4, -1)]
-    assert (whole, beside) == (Done(0, "MIG-fake-1000"), Done(1, "MIG-fake-1001"))
-    with pytest.raises(Refused, match="error that the fake made"):
-        await driver.control(FIRST, r.CreateMigInstance("1g.10gb"))
-    assert await driver.control(FIRST, r.DestroyMigInstance(0)) == Done()
-    assert await driver.control(FIRST, r.CreateMigInstance("1g.10gb", 5)) == Done(0, "MIG-fake-1000")
-    with pytest.raises(Refused, match="no profile 9g"):
-        await driver.control(FIRST, r.CreateMigInstance("9g.90gb"))
-    with pytest.raises(Refused, match="Not Found"):
-        await driver.control(FIRST, r.DestroyMigInstance(7))
-    assert isinstance(await driver.control(SECOND, r.CreateMigInstance("1g.10gb")), Lacking)
-    assert await driver.control(SECOND, r.SetMigMode(True)) == Done()
-    assert await driver.control(SECOND, r.CreateMigInstance("1g.10gb")) == Done(0, "MIG-fake-1010")
-
-
-async def test_a_mig_instance_that_cannot_be_finished_is_taken_back(driver: LocalDriver, fakes: Fakes) -> None:
-    fakes.tell("nvidia", "mig 0 1")
-    await driver.inventory()
-    fakes.tell("nvidia", "mig 0 1", "nvmlGpuInstanceCreateComputeInstance 0 23")
-    with pytest.raises(Refused):
-        await driver.control(FIRST, r.CreateMigInstance("7g.80gb"))
-    fakes.tell("nvidia", "mig 0 1")
-    assert await driver.control(FIRST, r.CreateMigInstance("7g.80gb")) == Done(0, "MIG-fake-1000")
 
 
 async def test_a_reset_is_nvidias_own_tool_and_its_refusal_is_told(fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from services.node_agent.channels import Channels
+from services.node_agent.drivers import Driver
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
@@ -90,10 +91,13 @@ class Scheduler:
 
 
 class World:
-    """The log and the state directory outlive the agent: `restart` puts a new one over them."""
+    """The log and the state directory outlive the agent: `restart` puts a new one over them. `real`: devices in place of `driver`'s."""
 
-    def __init__(self, state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER) -> None:
+    def __init__(
+        self, state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER, real: Driver | None = None
+    ) -> None:
         self.home, self.users = home, users
+        self.real = real
         self.state_dir = state_dir
         self.stream = MemoryStream()
         self.bus = MemoryBus()
@@ -107,7 +111,7 @@ class World:
         jobs, memory = JobDirectories(directory, home=self.home), IncarnationFile(directory)
         channels = Channels(NODE, self.bus, jobs, EXECS_PER_JOB)
         log = MemoryLog(self.stream)
-        return Agent(machine, log, self.bus, SystemClock(), jobs, self.driver, self.outputs, memory, probe, channels=channels)
+        return Agent(machine, log, self.bus, SystemClock(), jobs, self.real or self.driver, self.outputs, memory, probe, channels=channels)
 
     async def begin(self) -> None:
         self.agent = self.make()
@@ -191,9 +195,11 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world_at(state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER) -> AsyncIterator[World]:
+async def world_at(
+    state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER, real: Driver | None = None
+) -> AsyncIterator[World]:
     """Ends what the test left behind."""
-    world = World(state_dir, home, users)
+    world = World(state_dir, home, users, real)
     await world.scheduler.listen()
     await world.begin()
     try:

@@ -15,6 +15,7 @@ import msgspec
 from libs.common import mig
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
 from services.node_agent import supervision_protocol as protocol
+from services.node_agent.drivers.simulated_mig import Instances
 from services.node_agent.observations import Exit, Probe
 from services.node_agent.peers import Kept
 from tests.sim.clock import SimClock
@@ -79,6 +80,7 @@ class JobFiles(msgspec.Struct):
     claimed: bool = False
     checkpointed_ns: int = 0
     exit: Exit | None = None
+    slices: dict[GpuId, int] = {}
 
 
 class Disk:
@@ -194,6 +196,7 @@ class Machine:
         self.kept_until: dict[GpuId, float] = {}
         # What the driver of the agent that is there now has limited of which device.
         self.capped: dict[GpuId, int] = {}
+        self.instances: dict[GpuId, Instances] = {gpu.uuid: {} for gpu in self.gpus}
         self.agent: Listener | None = None
         self.supervised: dict[AttemptRef, Supervised] = {}
         # Of a state directory that is gone: no agent will ever find them.
@@ -212,6 +215,8 @@ class Machine:
         self.up = False
         for supervised in [*self.supervised.values(), *self.forsaken]:
             supervised.vanish()
+        for instances in self.instances.values():
+            instances.clear()
         self.supervised.clear()
         self.forsaken.clear()
         if lose_disk:

@@ -11,14 +11,15 @@ from typing import Final
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
 from libs.common.topology import Topology
-from services.node_agent.drivers import DeviceNodes
+from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
+from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Reset, Sample, SetPowerCap
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
 from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
 from services.node_agent.supervision_protocol import AlreadyLaunched, Launch, OnEvent, Piece, Taken
 from tests.sim.loop import Process
-from tests.sim.machine import JobFiles, Machine
+from tests.sim.machine import CARD, JobFiles, Machine
 
 LAUNCH_S: Final = 0.003
 LAUNCH_SLOW_S: Final = 4.0
@@ -60,7 +61,8 @@ class SimSupervisors:
         if weather.hit("launch_refused", self.machine.node_id):
             raise Refused(f"{key_of(ref)} cannot be started: no room on disk")
         limits = launch.time_limit_s, launch.grace_s
-        self.machine.disk.jobs[ref] = JobFiles(ref, launch.rank, launch.gpus, launch.seq, *limits, launch.probe, launch.ignore_lease)
+        known = launch.rank, launch.gpus, launch.seq, *limits, launch.probe, launch.ignore_lease
+        self.machine.disk.jobs[ref] = JobFiles(ref, *known, slices=launch.slices)
         slow = weather.hit("launch_slow", self.machine.node_id)
         await self._touch(self.machine.random.uniform(0.0, LAUNCH_SLOW_S) if slow else LAUNCH_S)
         if self.machine.fork(ref, launch.argv):
@@ -138,7 +140,7 @@ class SimSupervisors:
         else:
             self.exited(files.ref, self._lost(files))
         limits = files.time_limit_s, files.grace_s
-        return Adopted(files.ref, files.rank, files.gpus, files.seq, *limits, files.probe, files.ignore_lease)
+        return Adopted(files.ref, files.rank, files.gpus, files.seq, *limits, files.probe, files.ignore_lease, files.slices)
 
     def _lost(self, files: JobFiles) -> Exit:
         """The record that there is, or the one of an attempt that nobody supervises and nobody ever will."""
@@ -193,9 +195,10 @@ class SimDriver:
 
     simulated = True
     nodes: DeviceNodes = {}  # noqa: RUF012
+    capabilities: Capabilities = {}  # noqa: RUF012
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, process: Process) -> None:
+        self.machine, self.process = machine, process
         machine.capped = self.capped = {}
         self.baseline: dict[str, int] = {}
 
@@ -218,6 +221,14 @@ class SimDriver:
         return ()
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
+        """MIG instances are the machine's: they outlive the agent, and no power cut."""
+        self.process.check()
+        if isinstance(command, r.ListMigInstances):
+            return simulated_mig.told(self.machine.instances[uuid], CARD, uuid, command)
+        if isinstance(command, r.CreateMigInstance | r.DestroyMigInstance):
+            await asyncio.sleep(DISK_S)
+            self.process.check()
+            return simulated_mig.told(self.machine.instances[uuid], CARD, uuid, command)
         await asyncio.sleep(RESET_S)
         if isinstance(command, SetPowerCap):
             self.capped[uuid] = command.milliwatts

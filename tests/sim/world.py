@@ -147,7 +147,7 @@ class World:
         jobs, memory = SimSupervisors(machine, slot.process), SimMemory(machine, slot.process)
         identity = identity_of(machine)
         log, bus, peers = slot.open_log(), slot.open_bus(), peers_of(machine, self.network, slot.process)
-        driver, outputs = SimDriver(machine), MemoryOutputs()
+        driver, outputs = SimDriver(machine, slot.process), MemoryOutputs()
         slot.service = Agent(identity, log, bus, machine.clock, jobs, driver, outputs, memory, machine.probe, peers)
         slot.service.state.devices.policy = HEALTH
         await among(peers, machine.disk.incarnation, slot.service.run(asyncio.Event()))

@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from libs.common import mig
+from libs.common.model import MIG, GpuHold, GpuId
 
 
 def test_an_instance_begins_only_where_the_card_lets_it() -> None:
@@ -37,3 +38,8 @@ def test_a_card_is_known_by_what_its_driver_says_it_can_be_cut_into() -> None:
     assert mig.card_of(("1g.5gb", "2g.10gb", "7g.40gb")) == "A100 40GB"
     assert mig.card_of(("1g.18gb",)) == "H200 141GB"
     assert mig.card_of(()) == "" and mig.card_of(("1g.1gb",)) == ""
+
+
+def test_what_an_attempt_owns_of_a_card_are_the_slices_of_its_instances() -> None:
+    whole, part = GpuHold(GpuId("a")), GpuHold(GpuId("b"), 50, MIG, "3g.40gb", 0b1111)
+    assert mig.slices_of([whole, part]) == {GpuId("b"): 0b1111}

@@ -20,7 +20,7 @@ A100_40 = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "1g.
 
 
 def node(name: str, gpus: int = 4, model: str = "NVIDIA H100 80GB HBM3", gib: int = 80, **fields: Any) -> f.NodeRegistered:
-    device = {k: fields.pop(k) for k in ("compute_capability", "mig_profiles") if k in fields}
+    device = {k: fields.pop(k) for k in ("compute_capability", "mig_profiles", "mig") if k in fields}
     devices = tuple(Gpu(GpuId(f"{name}-gpu{i}"), i, "nvidia", model, gib * GIB, **device) for i in range(gpus))
     return f.NodeRegistered(node_id=NodeId(name), incarnation=1, address="127.0.0.1", gpus=devices, **fields)
 
@@ -80,6 +80,10 @@ def test_every_strategy_is_held() -> None:
         ({"node_labels": {"disk": "ssd"}}, {"labels": {"disk": "ssd"}}, {"labels": {"disk": "hdd"}}),
         ({"gpu_memory_bytes": 60 * GIB}, {}, {"gib": 40}),
         ({"mig_profile": "3g.20gb"}, {"mig_profiles": A100_40}, {}),
+        ({"mig_profile": "3g.20gb"}, {"mig_profiles": A100_40, "mig": True}, {}),
+        ({}, {"mig_profiles": A100_40}, {"mig_profiles": A100_40, "mig": True}),
+        ({"gpu_share": 50, "isolation": "mps"}, {}, {"mig_profiles": A100_40, "mig": True}),
+        ({"gpu_memory_bytes": GIB}, {}, {"mig_profiles": A100_40, "mig": True}),
     ],
 )
 def test_a_node_that_is_not_what_the_job_asks_for_is_passed_by(wish: dict[str, Any], serves: dict[str, Any], other: dict[str, Any]) -> None:

@@ -63,6 +63,11 @@ def test_an_instance_needs_a_legal_place() -> None:
     assert whats(card, held, waiting("j", mig_profile="3g.40gb")) == ["no free place for the MIG instance"]
 
 
+def test_a_card_in_mig_mode_is_no_whole_device() -> None:
+    gpus = tuple(replace(gpu, mig_profiles=MIG_CARD, mig=True) for gpu in registered("a", 1).gpus)
+    assert whats(replace(registered("a", 1), gpus=gpus), waiting("j")) == ["GPUs in MIG mode, of which only instances can be used"]
+
+
 def test_devices_that_are_kept_for_a_job_are_that_job_s_and_its_end_frees_them() -> None:
     low = [*waiting("low", gpus=2, preemptible=True), placed("low", member("a", 0, 1)), started("low", "a")]
     first = [

@@ -63,6 +63,7 @@ class GpuFull(msgspec.Struct):
     mig_profiles: tuple[str, ...]
     power_mw: tuple[int, int]
     clocks_mhz: tuple[int, int]
+    mig: bool
 
 
 class NodeShown(msgspec.Struct):
@@ -136,6 +137,7 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         mig_profiles=gpu.mig_profiles,
         power_mw=gpu.power_mw,
         clocks_mhz=gpu.clocks_mhz,
+        mig=gpu.mig,
     )
 
 

@@ -12,6 +12,8 @@ from services.node_agent.drivers.readings import Command, Done, Event, Lacking, 
 
 # Major and minor numbers of character devices.
 DeviceNodes = Mapping[GpuId, Sequence[tuple[int, int]]]
+# The nodes through which a device's MIG instances are opened, by their names (`sysfs.capabilities`).
+Capabilities = Mapping[GpuId, Mapping[str, tuple[int, int]]]
 
 
 class Driver(Protocol):
@@ -19,6 +21,7 @@ class Driver(Protocol):
 
     # By what each device is opened, as far as that is its own: what several share (nvidiactl, kfd) is not here. Known once `inventory` was.
     nodes: DeviceNodes
+    capabilities: Capabilities
     # By PCI address the least memory that was seen used: what was known of it before goes in before `inventory`.
     baseline: dict[str, int]
 

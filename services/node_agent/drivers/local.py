@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
-from services.node_agent.drivers import DeviceNodes, sysfs
+from services.node_agent.drivers import Capabilities, DeviceNodes, sysfs
 from services.node_agent.drivers.child import VENDORS
-from services.node_agent.drivers.readings import Command, Device, Done, Event, Fault, Lacking, Sample
+from services.node_agent.drivers.readings import Command, Device, Done, Event, Fault, Lacking, Reset, Sample, SetMigMode, SetPartition
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import Part, groups, switch, topology
 from services.node_agent.drivers.vendor_devices import VendorDevices
@@ -40,6 +40,7 @@ class LocalDriver:
         self.sys_root, self.proc_root = sys_root, proc_root
         self.parts: list[Part] = []
         self.nodes: DeviceNodes = {}
+        self.capabilities: Capabilities = {}
         self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s)) for vendor in VENDORS]
         self.baseline: dict[str, int] = {}
 
@@ -51,6 +52,7 @@ class LocalDriver:
         await self.sample()
         self.parts = await asyncio.to_thread(self._parts)
         self.nodes = await asyncio.to_thread(self._nodes)
+        self.capabilities = await asyncio.to_thread(self._capabilities)
         seats, links = {part.pci_bus: part.seat for part in self.parts}, groups(self.parts)
         return [_gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for _, _, device in self._devices()]
 
@@ -59,6 +61,9 @@ class LocalDriver:
 
     def _nodes(self) -> DeviceNodes:
         return {uuid: sysfs.device_nodes(device.pci_bus, self.sys_root, self.proc_root) for uuid, _, device in self._devices()}
+
+    def _capabilities(self) -> Capabilities:
+        return {uuid: sysfs.capabilities(device.pci_bus, self.proc_root) for uuid, _, device in self._devices()}
 
     def _parts(self) -> list[Part]:
         """GPUs in the order of the inventory, then network cards."""
@@ -100,9 +105,13 @@ class LocalDriver:
         return [event for found in await asyncio.gather(*(vendor.events() for vendor in self.vendors)) for event in found]
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """Raises Refused, and Unavailable when the driver does not answer."""
+        """Raises Refused, and Unavailable when the driver does not answer. What is set aside may be reset before its time."""
         for known, vendor, device in self._devices():
             if known == uuid:
+                if vendor.is_aside(device.pci_bus) and not isinstance(command, Reset):
+                    raise Unavailable(f"GPU {uuid}: its driver does not answer")
+                if isinstance(command, SetMigMode | SetPartition):
+                    self.baseline.pop(device.pci_bus, None)  # another mode, another idle
                 answer = await vendor.control(device.pci_bus, command)
                 if isinstance(answer, Fault):
                     raise Refused(f"GPU {uuid}: {answer.text}")
@@ -154,7 +163,8 @@ def _gpu(device: Device, seat: Seat, links: str) -> Gpu:
         seat.numa,
         switch(seat),
         links,
-        device.mig_profiles,
+        device.mig_profiles if device.mig is True else (),
         (0, 0) if isinstance(device.power_mw, Lacking) else device.power_mw,
         (0, 0) if isinstance(device.clocks_mhz, Lacking) else device.clocks_mhz,
+        device.mig is True,
     )

@@ -157,16 +157,20 @@ class SetMigMode(msgspec.Struct, frozen=True, tag=True):
 
 
 class CreateMigInstance(msgspec.Struct, frozen=True, tag=True):
-    """With one compute instance over all of it. `start` is the first memory slice; -1: wherever the driver likes."""
+    """With one compute instance over all of it. `start` is the first memory slice. Nothing is left of one that cannot be finished."""
 
     profile: str
-    start: int = -1
+    start: int
 
 
 class DestroyMigInstance(msgspec.Struct, frozen=True, tag=True):
-    """By the number that creating it answered."""
+    """With all its compute instances, by its number."""
 
-    instance: int
+    number: int
+
+
+class ListMigInstances(msgspec.Struct, frozen=True, tag=True):
+    """All that there are, whoever made them; none of a card whose MIG mode is off."""
 
 
 class SetPartition(msgspec.Struct, frozen=True, tag=True):
@@ -180,26 +184,32 @@ class Reset(msgspec.Struct, frozen=True, tag=True):
     """The whole device; nothing may use it."""
 
 
-Command = (
-    SetPowerCap
-    | LockClocks
-    | SetPersistence
-    | SetComputeMode
-    | SetEcc
-    | SetMigMode
-    | CreateMigInstance
-    | DestroyMigInstance
-    | SetPartition
-    | Reset
-)
+MigCommand = SetMigMode | CreateMigInstance | DestroyMigInstance | ListMigInstances
+Command = SetPowerCap | LockClocks | SetPersistence | SetComputeMode | SetEcc | MigCommand | SetPartition | Reset
+
+
+class MigInstance(msgspec.Struct, frozen=True):
+    """`number` is the driver's, and given again once it is free; `uuid` is what CUDA knows it by, empty of one that was never finished.
+    It has `size` memory slices of its card from `start` on.
+    """
+
+    number: int
+    uuid: str
+    profile: str
+    start: int
+    size: int
+
+    @property
+    def slices(self) -> int:
+        """One bit each."""
+        return ((1 << self.size) - 1) << self.start
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """`instance` and `uuid` are of a MIG instance that was made; `note` says what is still to be done (a reset)."""
+    """`note` says what is still to be done (a reset); `instances` are the one that was made, or all that were asked for."""
 
-    instance: int = -1
-    uuid: str = ""
     note: str = ""
+    instances: tuple[MigInstance, ...] = ()
 
 
 class Fault(msgspec.Struct, frozen=True, tag=True):

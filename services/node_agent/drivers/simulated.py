@@ -17,7 +17,7 @@ from libs.common import mig
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
-from services.node_agent.drivers import DeviceNodes
+from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Sample
 from services.node_agent.drivers.sysfs import Seat
@@ -88,6 +88,8 @@ class SimulatedDriver:
         self.held: dict[GpuId, str] = {}
         self.said: list[Event] = []
         self.nodes: DeviceNodes = {}
+        self.capabilities: Capabilities = {}
+        self.instances: dict[GpuId, simulated_mig.Instances] = {}
         self.baseline: dict[str, int] = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
         self.told: dict[GpuId, Told] = {}
@@ -132,7 +134,7 @@ class SimulatedDriver:
         return True
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """There is nothing to reset but what it was told, and it says so."""
+        """There is nothing to reset but what it was told, and it says so. Raises Refused for what a card of its model does not take."""
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
         if gpu is None:
             raise Refused(f"this node has no GPU {uuid}: muster gpus lists them")
@@ -148,6 +150,8 @@ class SimulatedDriver:
             case r.Reset():
                 del self.told[uuid]
                 return Done(note="simulated: nothing was reset")
+            case r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
+                return simulated_mig.told(self.instances.setdefault(uuid, {}), mig.card_of(gpu.mig_profiles), uuid, command)
             case _:
                 return NOT_HERE
         return Done()

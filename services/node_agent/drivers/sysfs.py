@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 SYS: Final = Path("/sys")
 PROC: Final = Path("/proc")
-# As /proc/devices names the driver of /dev/nvidia0 and its likes.
+# As /proc/devices names the driver of /dev/nvidia0 and its likes, and that of /dev/nvidia-caps/*.
 NVIDIA: Final = ("nvidia-frontend", "nvidia")
+NVIDIA_CAPABILITIES: Final = "nvidia-caps"
 
 
 class Seat(NamedTuple):
@@ -72,11 +73,32 @@ def sockets(root: Path = SYS) -> tuple[int, ...]:
 def device_nodes(pci_bus: str, root: Path = SYS, proc: Path = PROC) -> tuple[tuple[int, int], ...]:
     """Of one device: /dev/dri/card*, /dev/dri/renderD*, /dev/nvidia*."""
     found = [tuple(map(int, text.split(":"))) for path in _drm(root / "bus/pci/devices" / pci_bus / "drm") if (text := _read(path / "dev"))]
-    lines = _read(proc / "driver/nvidia/gpus" / pci_bus / "information").splitlines()
-    minor = next((line.split()[-1] for line in lines if line.startswith("Device Minor:")), "")
-    majors = {name: number for number, _, name in (line.strip().partition(" ") for line in _read(proc / "devices").splitlines())}
+    minor, majors = _nvidia_minor(pci_bus, proc), _majors(proc)
     major = next((majors[name] for name in NVIDIA if name in majors), "")
     return (*((number, part) for number, part in found), *([(int(major), int(minor))] if major and minor.isdigit() else []))
+
+
+def capabilities(pci_bus: str, proc: Path = PROC) -> dict[str, tuple[int, int]]:
+    """The nodes that NVIDIA's driver has set aside for each MIG instance that one device could have ("gi3/access", "gi3/ci0/access"), and
+    for whoever may cut it ("config"); none where it has no such nodes.
+    """
+    minor, major = _nvidia_minor(pci_bus, proc), _majors(proc).get(NVIDIA_CAPABILITIES, "")
+    found = {}
+    for line in _read(proc / "driver/nvidia-caps/mig-minors").splitlines() if minor and major else ():
+        name, _, number = line.rpartition(" ")
+        if name == "config" or name.startswith(f"gpu{minor}/"):
+            found[name.removeprefix(f"gpu{minor}/")] = (int(major), int(number))
+    return found
+
+
+def _nvidia_minor(pci_bus: str, proc: Path) -> str:
+    lines = _read(proc / "driver/nvidia/gpus" / pci_bus / "information").splitlines()
+    return next((line.split()[-1] for line in lines if line.startswith("Device Minor:")), "")
+
+
+def _majors(proc: Path) -> dict[str, str]:
+    """By the driver's name, as /proc/devices has it."""
+    return {name: number for number, _, name in (line.strip().partition(" ") for line in _read(proc / "devices").splitlines())}
 
 
 def _drm(folder: Path) -> list[Path]:

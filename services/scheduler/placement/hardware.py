@@ -131,5 +131,8 @@ def key_of(gpus: Sequence[Gpu], sockets: tuple[int, ...]) -> tuple[object, ...]:
     """What makes two nodes' builds equal: all but the names of the devices."""
     return (
         sockets,
-        *((g.index, g.vendor, g.model, g.memory_bytes, g.compute_capability, g.numa, g.switch, g.links, g.mig_profiles) for g in gpus),
+        *(
+            (g.index, g.vendor, g.model, g.memory_bytes, g.compute_capability, g.numa, g.switch, g.links, g.mig_profiles, g.mig)
+            for g in gpus
+        ),
     )

@@ -84,7 +84,8 @@ class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     def _serves(self, gpu: Gpu) -> bool:
         return (
-            gpu.memory_bytes >= self.memory_min
+            (not gpu.mig or bool(self.mig_profile))
+            and gpu.memory_bytes >= self.memory_min
             and gpu.compute_capability >= self.capability
             and self.vendor.lower() in ("", gpu.vendor.lower())
             and (not self.model or any(is_model(name, gpu.model) for name in self.model))

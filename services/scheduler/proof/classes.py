@@ -6,6 +6,8 @@ Pure. It asks what the ranking asks (`placement/ranking.py`), from what never ch
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from libs.common.cluster import Cluster, Job, Node, is_leaving, node_gpus
 from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from services.scheduler.placement.circles import circle_of
@@ -77,7 +79,8 @@ def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
     if len(views) < wish.gpus:
         return No(f"fewer than {wish.gpus} GPUs")
     if sum(1 for view in views if wish.need(view.gpu)) < wish.gpus:
-        return No("other GPUs than the job asks for")
+        uncut = sum(1 for view in views if wish.need(replace(view.gpu, mig=False)))
+        return No("GPUs in MIG mode, of which only instances can be used" if uncut >= wish.gpus else "other GPUs than the job asks for")
     healthy = sum(1 for view in views if view.takes_work)
     if healthy < wish.gpus:
         why = ", ".join(sorted({view.away for view in views if not view.takes_work}))

@@ -1,4 +1,5 @@
-"""What runs on one device at one instant is kept apart in one way; MIG instances begin where the card lets them and share no slice."""
+"""What runs on one device at one instant is kept apart in one way; MIG instances begin where the card lets them and share no slice.
+Whoever begins on one finds it there."""
 
 from libs.common import mig
 from libs.common.model import MIG, GpuHold
@@ -14,6 +15,12 @@ class MigPlacementsLegal(Checker):
             if len({hold.isolation for hold in there}) > 1:
                 self.fail(f"{uuid} is shared in several ways: {', '.join(hold.isolation or 'not at all' for hold in there)}")
             self._look_at([hold for hold in there if hold.isolation == MIG])
+        instances = self.world.machines[running.node_id].instances
+        for hold in (hold for hold in running.gpus if hold.isolation == MIG):
+            if hold.mig_slices not in [each.slices for each in instances[hold.uuid].values()]:
+                self.fail(
+                    f"{running.job_id} begins on {hold.mig_profile} of {hold.uuid}, of which there is none at {hold.mig_slices:#010b}"
+                )
 
     def _look_at(self, instances: list[GpuHold]) -> None:
         used = 0

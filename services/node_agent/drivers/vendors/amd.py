@@ -170,7 +170,7 @@ class Amd:
                 return Lacking("AMD's binding tells of ECC and does not set it")
             case r.SetPersistence() | r.SetComputeMode():
                 return Lacking("AMD's driver has no such mode")
-            case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance():
+            case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
                 return Lacking("AMD's devices are divided by partitions")
             case _:
                 assert_never(command)

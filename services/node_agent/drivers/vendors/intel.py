@@ -156,7 +156,7 @@ class Intel:
                 return self._set_ecc(device, on)
             case r.SetPersistence() | r.SetComputeMode():
                 return Lacking("Intel's driver has no such mode")
-            case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.SetPartition():
+            case r.SetMigMode() | r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances() | r.SetPartition():
                 return Lacking("Intel's binding cannot divide a device")
             case _:
                 assert_never(command)

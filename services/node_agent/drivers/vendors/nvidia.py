@@ -13,7 +13,19 @@ from typing import Any, Final
 
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, Process, Reading, Sample
-from services.node_agent.drivers.vendors import GONE, LASTING, PASSING, Asking, Lost, NotThere, given, nvidia_control, pci_address, words
+from services.node_agent.drivers.vendors import (
+    GONE,
+    LASTING,
+    PASSING,
+    Asking,
+    Lost,
+    NotThere,
+    given,
+    nvidia_control,
+    nvidia_mig,
+    pci_address,
+    words,
+)
 
 EVENTS_MAX: Final = 64
 # NVML counts a link's traffic in KiB.
@@ -115,7 +127,7 @@ class Nvidia:
             memory_bytes=0 if isinstance(memory, Lacking) else memory.total,
             compute_capability=given(self.ask(device, "capability", nvml.nvmlDeviceGetCudaComputeCapability, handle), (0, 0)),
             mig=mig if isinstance(mig, Lacking) else bool(mig[0]),
-            mig_profiles=() if isinstance(mig, Lacking) else tuple(profile.name for profile in nvidia_control.profiles(nvml, handle)),
+            mig_profiles=() if isinstance(mig, Lacking) else tuple(profile.name for profile in nvidia_mig.profiles(nvml, handle)),
             links=self._links(device, handle),
             **nvidia_control.limits(self, device, handle),
         )

@@ -1,0 +1,142 @@
+"""MIG by NVML: which profiles a card has, and its instances, made in their places, listed and removed.
+
+An instance of the card (a GPU instance) is made with one compute instance over all of it. What cannot be finished is taken back, and where
+that fails too, both reasons are said. The places that the driver names count, not a table. Tests: tests/drivers/test_nvidia_mig.py.
+"""
+
+from collections.abc import Iterator
+from ctypes import byref, c_uint
+from typing import Any, Final, NamedTuple, assert_never
+
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.readings import Done, MigCommand, MigInstance
+from services.node_agent.drivers.vendors import Refusal, words
+
+COMPUTE_INSTANCES_MAX: Final = 8
+# No profile has more places, and no card more instances.
+PLACES_MAX: Final = 16
+AFTER_RESET: Final = "it counts after a reset"
+
+
+class Profile(NamedTuple):
+    """`slices` are of compute, `most` is how many instances of it a card has at most."""
+
+    name: str
+    number: int
+    slices: int
+    most: int
+
+
+def profiles(nvml: Any, handle: Any) -> list[Profile]:  # noqa: ANN401  the binding is not typed
+    """Those that the card has, in NVML's order; none of a driver that does not name them."""
+    return list(_profiles(nvml, handle))
+
+
+def _profiles(nvml: Any, handle: Any) -> Iterator[Profile]:  # noqa: ANN401
+    for index in range(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        try:
+            found = nvml.nvmlDeviceGetGpuInstanceProfileInfo(handle, index)
+        except nvml.NVMLError:
+            continue
+        name = found.name if isinstance(found.name, str) else found.name.decode()
+        yield Profile(name.removeprefix("MIG "), found.id, found.sliceCount, found.instanceCount)
+
+
+def told(nvml: Any, handle: Any, command: MigCommand) -> Done:  # noqa: ANN401
+    """Raises Refusal, and what NVML raises."""
+    match command:
+        case r.SetMigMode(on):
+            nvml.nvmlDeviceSetMigMode(handle, int(on))
+            return Done("" if nvml.nvmlDeviceGetMigMode(handle)[0] == int(on) else AFTER_RESET)
+        case r.CreateMigInstance(profile, start):
+            return Done(instances=(_create(nvml, handle, profile, start),))
+        case r.DestroyMigInstance(number):
+            _destroy(nvml, nvml.nvmlDeviceGetGpuInstanceById(handle, number))
+            return Done()
+        case r.ListMigInstances():
+            return Done(instances=tuple(sorted(_instances(nvml, handle), key=lambda each: each.start)))
+        case _:
+            assert_never(command)
+
+
+def _create(nvml: Any, handle: Any, name: str, start: int) -> MigInstance:  # noqa: ANN401
+    profile = next((each for each in profiles(nvml, handle) if each.name == name), None)
+    if profile is None:
+        raise Refusal(f"the card has no profile {name}")
+    made = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile.number, byref(_place(nvml, handle, profile, start)))
+    try:
+        nvml.nvmlGpuInstanceCreateComputeInstance(made, _whole(nvml, made, profile.slices))
+        found = _instance(nvml, made, name, _uuids(nvml, handle))
+        if not found.uuid:
+            raise Refusal(f"the driver names no MIG device for instance {found.number}")
+    except (nvml.NVMLError, Refusal) as error:
+        _take_back(nvml, made, error)
+        raise
+    return found
+
+
+def _place(nvml: Any, handle: Any, profile: Profile, start: int) -> Any:  # noqa: ANN401
+    """The driver's own place that begins there."""
+    found, count = (nvml.c_nvmlGpuInstancePlacement_t * PLACES_MAX)(), c_uint(PLACES_MAX)
+    nvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile.number, found, byref(count))
+    legal = {each.start: each for each in found[: count.value]}
+    if start not in legal:
+        raise Refusal(f"{profile.name} cannot begin at slice {start} of this card, but at {', '.join(map(str, sorted(legal)))}")
+    return legal[start]
+
+
+def _whole(nvml: Any, made: Any, slices: int) -> int:  # noqa: ANN401
+    """The profile of a compute instance over all of a GPU instance."""
+    for index in range(nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        try:
+            found = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(made, index, nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+        except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+            continue
+        if found.sliceCount == slices:
+            return int(found.id)
+    raise Refusal(f"the driver has no compute instance of {slices} slices")
+
+
+def _take_back(nvml: Any, made: Any, why: Exception) -> None:  # noqa: ANN401
+    try:
+        _destroy(nvml, made)
+    except nvml.NVMLError as error:
+        raise Refusal(f"{words(why)}; and what was made of it could not be removed: {words(error)}") from error
+
+
+def _instances(nvml: Any, handle: Any) -> Iterator[MigInstance]:  # noqa: ANN401
+    if not nvml.nvmlDeviceGetMigMode(handle)[0]:
+        return
+    uuids = _uuids(nvml, handle)
+    for profile in profiles(nvml, handle):
+        found, count = (nvml.c_nvmlGpuInstance_t * max(PLACES_MAX, profile.most))(), c_uint(0)
+        nvml.nvmlDeviceGetGpuInstances(handle, profile.number, found, byref(count))
+        for made in found[: count.value]:
+            yield _instance(nvml, made, profile.name, uuids)
+
+
+def _instance(nvml: Any, made: Any, profile: str, uuids: dict[int, str]) -> MigInstance:  # noqa: ANN401
+    info = nvml.nvmlGpuInstanceGetInfo(made)
+    return MigInstance(info.id, uuids.get(info.id, ""), profile, info.placement.start, info.placement.size)
+
+
+def _uuids(nvml: Any, handle: Any) -> dict[int, str]:  # noqa: ANN401
+    """By the number of the GPU instance: of those that have a compute instance."""
+    found = {}
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except nvml.NVMLError_NotFound:
+            continue
+        found[int(nvml.nvmlDeviceGetGpuInstanceId(device))] = str(nvml.nvmlDeviceGetUUID(device))
+    return found
+
+
+def _destroy(nvml: Any, made: Any) -> None:  # noqa: ANN401
+    for number in range(COMPUTE_INSTANCES_MAX):
+        try:
+            inner = nvml.nvmlGpuInstanceGetComputeInstanceById(made, number)
+        except nvml.NVMLError_NotFound:
+            continue
+        nvml.nvmlComputeInstanceDestroy(inner)
+    nvml.nvmlGpuInstanceDestroy(made)

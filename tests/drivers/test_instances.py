@@ -1,0 +1,117 @@
+"""The MIG instances of attempts over a real binding: made by their slices, swept by who owns them, whatever the driver does."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from libs.common.errors import Refused
+from libs.common.model import MIG, Gpu, GpuHold, GpuId
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.readings import MigInstance
+from services.node_agent.instances import Instances
+from tests.drivers.fakes import Fakes
+from tests.drivers.test_nvidia import FIRST, SECOND, nvidia_alone
+
+HIGH = MigInstance(0, "MIG-fake-1000", "3g.40gb", 4, 4)
+
+
+def hold(uuid: GpuId = FIRST, profile: str = "3g.40gb", slices: int = 0b1111_0000) -> GpuHold:
+    return GpuHold(uuid, 50, MIG, profile, slices)
+
+
+class Node:
+    """Who owns which slices is the test's to say."""
+
+    def __init__(self) -> None:
+        self.driver = nvidia_alone()
+        self.gpus: list[Gpu] = []
+        self.owned: dict[str, dict[GpuId, int]] = {}
+        self.instances = Instances(self.driver, lambda: self.gpus, self.others)
+
+    async def begin(self) -> None:
+        self.gpus = list(await self.driver.inventory())
+
+    def others(self, key: str) -> dict[GpuId, int]:
+        return {uuid: slices for other, held in self.owned.items() if other != key for uuid, slices in held.items()}
+
+    async def there(self) -> list[MigInstance]:
+        done = await self.driver.control(FIRST, r.ListMigInstances())
+        assert isinstance(done, r.Done)
+        return list(done.instances)
+
+
+@pytest_asyncio.fixture
+async def node(fakes: Fakes) -> AsyncIterator[Node]:
+    fakes.tell("nvidia", "mig 0 1")
+    node = Node()
+    await node.begin()
+    yield node
+    await node.driver.close()
+
+
+async def test_an_instance_is_made_where_its_slices_say_and_a_whole_device_needs_none(node: Node) -> None:
+    assert await node.instances.make([hold(), GpuHold(SECOND)]) == {FIRST: HIGH}
+    assert await node.instances.make([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (GpuHold(FIRST), "GPU-fake-0 is in MIG mode by now"),
+        (hold(SECOND), "MIG instance 3g.40gb at slice 4 of GPU GPU-fake-1 was not made: Not Supported"),
+        (hold(slices=0b0011_0000), "has other slices than its card's table says"),
+        (hold(GpuId("GPU-none")), "this node has no GPU"),
+    ],
+)
+async def test_what_does_not_fit_the_card_as_it_is_by_now_is_refused_with_the_reason(node: Node, wanted: GpuHold, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        await node.instances.make([wanted])
+
+
+async def test_only_what_no_attempt_owns_is_removed_whoever_made_it(node: Node) -> None:
+    await node.instances.make([hold()])
+    await node.instances.make([hold(profile="1g.10gb", slices=0b10)])
+    node.owned = {"mine.1": {FIRST: 0b1111_0000}}
+    assert await node.instances.sweep([FIRST, SECOND]) == {}
+    assert await node.there() == [HIGH]
+    assert await node.instances.sweep([FIRST], "mine.1") == {} == await node.instances.sweep([FIRST], "mine.1")
+    assert await node.there() == []
+
+
+async def test_what_the_driver_does_not_remove_is_named_until_it_does(node: Node, fakes: Fakes) -> None:
+    await node.instances.make([hold()])
+    fakes.tell("nvidia", "nvmlComputeInstanceDestroy 0 19")
+    (why,) = (await node.instances.sweep([FIRST])).values()
+    assert why == "a MIG instance that no job owns is left (3g.40gb at slice 4): GPU GPU-fake-0: In use by another client"
+    fakes.tell("nvidia", "nvmlComputeInstanceDestroy 0 4")
+    assert "Insufficient Permissions" in (await node.instances.sweep([FIRST]))[FIRST]
+    fakes.tell("nvidia")
+    assert await node.instances.sweep([FIRST]) == {}
+
+
+async def test_what_is_removed_meanwhile_by_somebody_else_is_gone(node: Node, fakes: Fakes) -> None:
+    await node.instances.make([hold()])
+    fakes.tell("nvidia", "nvmlDeviceGetGpuInstanceById 0 6")
+    assert "Not Found" in (await node.instances.sweep([FIRST]))[FIRST]
+    fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 999")
+    assert (await node.instances.sweep([FIRST]))[FIRST].startswith("nobody can tell whether a MIG instance is left")
+
+
+async def test_a_driver_that_hangs_half_way_is_killed_and_what_it_left_is_found_later(node: Node, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 hang")
+    node.driver.vendors[0].process.answer_s, node.driver.vendors[0].aside_s = 0.5, 0.0
+    with pytest.raises(Refused, match="did not answer within"):
+        await node.instances.make([hold()])
+    fakes.tell("nvidia")
+    assert [one.uuid for one in await node.there()] == [""]
+    assert await node.instances.sweep([FIRST]) == {}
+    assert await node.there() == []
+
+
+async def test_a_device_that_is_set_aside_is_not_waited_for_again(node: Node, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 hang")
+    node.driver.vendors[0].process.answer_s = 0.5
+    with pytest.raises(Refused):
+        await node.instances.make([hold()])
+    assert "its driver does not answer" in (await node.instances.sweep([FIRST]))[FIRST]

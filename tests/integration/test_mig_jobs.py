@@ -1,0 +1,187 @@
+"""Jobs on MIG instances: a real agent and real processes over NVIDIA's real binding, above a library built from C that keeps its cards."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from agent_world import World, world_at
+
+from libs.common import facts as f
+from libs.common.gpu_life import QUARANTINED
+from libs.common.messages import StartOrder
+from libs.common.model import MIG, GpuHold, GpuId
+from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.local import LocalDriver
+from services.node_agent.drivers.readings import CreateMigInstance, Done
+from services.node_agent.health import returning
+from tests.drivers.conftest import fakes, libraries  # noqa: F401
+from tests.drivers.fakes import Fakes
+from tests.drivers.test_nvidia import FIRST, SECOND, nvidia_alone
+
+SOON_NS = 300_000_000
+LOW, HIGH = 0b1111, 0b1111_0000
+SHOW = 'echo "$CUDA_VISIBLE_DEVICES"'
+WAIT = f"{SHOW}; until [ -e go ]; do sleep 0.02; done"
+
+
+@pytest.fixture
+async def world(tmp_path: Path, fakes: Fakes) -> AsyncIterator[World]:  # noqa: F811
+    fakes.tell("nvidia", "mig 0 1")
+    driver = nvidia_alone()
+    async with world_at(tmp_path / "state", real=driver) as made:
+        made.agent.state.release_ns = SOON_NS
+        yield made
+    await driver.close()
+    assert made.real is not None
+    await made.real.close()
+
+
+async def start(world: World, job: str, script: str, slices: int = HIGH, uuid: GpuId = FIRST, profile: str = "3g.40gb") -> StartOrder:
+    order = world.order(job, script)
+    holds = (GpuHold(uuid, 50, MIG, profile, slices),) if slices else (GpuHold(uuid),)
+    return await world.place(StartOrder(*[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]))
+
+
+async def there(world: World) -> list[tuple[str, int]]:
+    driver = world.real
+    assert isinstance(driver, LocalDriver)
+    done = await driver.control(FIRST, r.ListMigInstances())
+    assert isinstance(done, Done)
+    return [(one.uuid, one.slices) for one in done.instances]
+
+
+async def test_a_job_sees_its_instance_and_it_is_gone_before_the_job_is_over(world: World) -> None:
+    await start(world, "j", WAIT)
+    await world.said(f.JobStarted, "j")
+    assert await there(world) == [("MIG-fake-1000", HIGH)]
+    (world.state_dir / "go").touch()
+    released = await world.said(f.JobReleased, "j")
+    assert released.checks["mig"] == "gone" and await there(world) == []
+    assert (await world.output("j")).data == b"MIG-fake-1000\n"
+    assert world.facts(f.GpuFaulted) == []
+
+
+async def test_two_jobs_on_one_card_end_each_by_itself(world: World) -> None:
+    await start(world, "a", WAIT, HIGH)
+    await start(world, "b", SHOW, LOW)
+    assert (await world.said(f.JobReleased, "b")).checks["mig"] == "gone"
+    assert [slices for _, slices in await there(world)] == [HIGH]
+    (world.state_dir / "go").touch()
+    await world.said(f.JobReleased, "a")
+    assert await there(world) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("nvmlDeviceCreateGpuInstanceWithPlacement 0 23", "GPU GPU-fake-0: Insufficient Resources"),
+        ("nvmlGpuInstanceCreateComputeInstance 0 23", "GPU GPU-fake-0: Insufficient Resources"),
+        ("nvmlDeviceCreateGpuInstanceWithPlacement 0 4", "Insufficient Permissions"),
+    ],
+)
+async def test_a_job_whose_instance_cannot_be_made_is_refused_with_the_reason_and_nothing_stays(
+    world: World,
+    fakes: Fakes,  # noqa: F811
+    fault: str,
+    why: str,
+) -> None:
+    fakes.tell("nvidia", fault)
+    await start(world, "j", SHOW)
+    refused = await world.said(f.JobRefused, "j")
+    assert refused.reason == f"MIG instance 3g.40gb at slice 4 of GPU GPU-fake-0 was not made: {why}"
+    assert await there(world) == [] and world.facts(f.GpuFaulted) == []
+
+
+async def test_what_is_half_made_and_cannot_be_taken_back_quarantines_the_device_until_it_can(
+    world: World,
+    fakes: Fakes,  # noqa: F811
+) -> None:
+    fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 23", "nvmlGpuInstanceDestroy 0 19")
+    await start(world, "j", SHOW)
+    assert "could not be removed" in (await world.said(f.JobRefused, "j")).reason
+    (fault,) = world.facts(f.GpuFaulted)
+    assert (fault.uuid, fault.reason, "a MIG instance that no job owns is left" in fault.detail) == (FIRST, QUARANTINED, True)
+    await asyncio.sleep(2 * returning.LOOK_S)
+    assert world.facts(f.GpuRecovered) == []
+    fakes.tell("nvidia")
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [FIRST])
+    assert await there(world) == []
+
+
+async def test_a_second_device_that_fails_takes_the_first_one_s_instance_back(world: World) -> None:
+    order = world.order("j", SHOW)
+    holds = (GpuHold(FIRST, 50, MIG, "3g.40gb", HIGH), GpuHold(SECOND, 50, MIG, "3g.40gb", HIGH))
+    await world.place(StartOrder(*[holds if name == "gpus" else getattr(order, name) for name in order.__struct_fields__]))
+    assert "of GPU GPU-fake-1 was not made: Not Supported" in (await world.said(f.JobRefused, "j")).reason
+    assert await there(world) == []
+
+
+async def test_an_instance_that_stays_after_its_job_quarantines_the_device_until_it_is_gone(
+    world: World,
+    fakes: Fakes,  # noqa: F811
+) -> None:
+    await start(world, "j", WAIT)
+    await world.said(f.JobStarted, "j")
+    fakes.tell("nvidia", "nvmlComputeInstanceDestroy 0 19")
+    (world.state_dir / "go").touch()
+    released = await world.said(f.JobReleased, "j")
+    assert "In use by another client" in released.checks["mig"]
+    (fault,) = world.facts(f.GpuFaulted)
+    assert (fault.uuid, fault.reason) == (FIRST, QUARANTINED) and "3g.40gb at slice 4" in fault.detail
+    fakes.tell("nvidia")
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [FIRST])
+    assert await there(world) == []
+
+
+async def test_a_job_for_the_whole_card_is_refused_while_it_is_in_mig_mode(world: World) -> None:
+    await start(world, "j", SHOW, 0)
+    assert "is in MIG mode by now" in (await world.said(f.JobRefused, "j")).reason
+
+
+async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_what_lives(world: World) -> None:
+    await start(world, "j", WAIT, HIGH)
+    await world.said(f.JobStarted, "j")
+    assert isinstance(world.real, LocalDriver)
+    await world.real.control(FIRST, CreateMigInstance("1g.10gb", 1))
+    await world.drop()
+    await world.real.close()
+    world.real = nvidia_alone()
+    await world.begin()
+    await world.until(lambda: not world.agent.children)
+    assert await there(world) == [("MIG-fake-1000", HIGH)]
+    (world.state_dir / "go").touch()
+    assert (await world.said(f.JobReleased, "j")).checks["mig"] == "gone"
+    assert await there(world) == [] and world.facts(f.GpuFaulted) == []
+
+
+async def test_after_a_kill_the_instance_of_a_job_that_ended_meanwhile_is_removed_with_it(world: World) -> None:
+    await start(world, "j", WAIT, HIGH)
+    await world.said(f.JobStarted, "j")
+    await world.drop()
+    (world.state_dir / "go").touch()
+    await asyncio.sleep(0.3)
+    assert [slices for _, slices in await there(world)] == [HIGH]
+    await world.begin()
+    assert (await world.said(f.JobReleased, "j")).checks["mig"] == "gone"
+    assert await there(world) == []
+
+
+async def test_a_stranger_s_instance_in_use_is_named_when_the_agent_begins(world: World, fakes: Fakes) -> None:  # noqa: F811
+    await world.drop()
+    assert isinstance(world.real, LocalDriver)
+    await world.real.control(FIRST, CreateMigInstance("1g.10gb", 1))
+    fakes.tell("nvidia", "nvmlComputeInstanceDestroy 0 19")
+    await world.begin()
+    await world.until(lambda: len(world.facts(f.GpuFaulted)) == 1)
+    (fault,) = world.facts(f.GpuFaulted)
+    assert "(1g.10gb at slice 1): GPU GPU-fake-0: In use by another client" in fault.detail
+
+
+async def test_simulated_cards_are_cut_the_same_way(tmp_path: Path) -> None:
+    async with world_at(tmp_path / "state") as world:
+        await start(world, "j", SHOW, HIGH, GpuId("GPU-n-0"))
+        assert (await world.said(f.JobReleased, "j")).checks["mig"] == "gone"
+        assert (await world.output("j")).data == b"MIG-n-0-0\n"
+        await start(world, "k", SHOW, 0b1100, GpuId("GPU-n-0"))
+        assert "has no room for 3g.40gb at slice 2" in (await world.said(f.JobRefused, "k")).reason
