@@ -51,6 +51,7 @@ PURE: Final = (
     "libs/common/new_nodes.py",
     "libs/common/node_life.py",
     "libs/common/ordering.py",
+    "libs/common/partition.py",
     "libs/common/plugins.py",
     "libs/common/preemption.py",
     "libs/common/reservation.py",

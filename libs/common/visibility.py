@@ -6,6 +6,7 @@ A node's agent gives them to what it starts, and a gateway says them to whoever 
 from collections.abc import Iterable, Sequence
 
 from libs.common.model import Gpu
+from libs.common.partition import card_of
 
 
 def visibility(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> dict[str, str]:
@@ -13,7 +14,8 @@ def visibility(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> dict[str, str]:
     vendor = next((gpu.vendor for gpu in (*held, *inventory)), "")
     uuids = ",".join(gpu.uuid for gpu in held)
     if vendor == "amd":
-        return {"ROCR_VISIBLE_DEVICES": uuids}
+        divided = any(card_of(gpu.uuid) != gpu.uuid for gpu in inventory)
+        return {"ROCR_VISIBLE_DEVICES": indexes(held) if divided else uuids}
     if vendor == "intel":
         return {"ZE_AFFINITY_MASK": indexes(held)}
     return {"CUDA_VISIBLE_DEVICES": uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if vendor else {}

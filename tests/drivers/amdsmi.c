@@ -1,5 +1,5 @@
 /* A libamd_smi.so: cards built like MI300X at the ABI of amdsmi 7, all linked with each other by XGMI. See fake.h for what tests tell it;
- * keys: count, used_mib, pid, ecc. What else the binding looks up on import is added by the tests, and is not supported. */
+ * keys: count, used_mib, pid, ecc. A card whose compute is divided is as many devices, which tests name by their card. What else the binding looks up on import is added by the tests, and is not supported. */
 #define LIBRARY "amd"
 #include "fake.h"
 #include <stdint.h>
@@ -55,22 +55,30 @@ typedef struct {
     uint8_t padding4[4];
     uint64_t reserved2[12], reserved3[32];
 } pcie_info;
+typedef struct { uint64_t id; uint32_t node, partition, reserved[12]; } kfd_info;
 typedef struct { void *device; uint32_t event; char message[256]; uint8_t padding[4]; } notice;
 #pragma pack(pop)
 typedef struct { uint64_t cap_uw, low_mhz, high_mhz; int compute, memory; } gpu;
 
-static gpu gpus[GPUS];
+static struct { int ready; gpu gpus[GPUS]; } *kept;
+#define gpus (kept->gpus)
 static const char *COMPUTE[] = {"?", "SPX", "DPX", "TPX", "QPX", "CPX"};
+static const int PARTS[] = {1, 1, 2, 3, 4, 8};
 
+/* Handles are small numbers: a card's index + 1, and 1000 more for each of its partitions. */
 static uint32_t count(void) { return (uint32_t)number_of("count", -1, 1); }
-static int index_of(void *device) { return (int)(long)device - 1; }
+static int index_of(void *device) { return ((int)(long)device - 1) % 1000; }
+static int part_of(void *device) { return ((int)(long)device - 1) / 1000; }
 static gpu *of(void *device) { return &gpus[index_of(device) % GPUS]; }
-static uint64_t bdf_of(int index) { return (uint64_t)(index + 0xc1) << 8; }
+static void *handle_of(int index, int part) { return (void *)(long)(1000 * part + index + 1); }
+static uint64_t bdf_of(void *device) { return (uint64_t)(index_of(device) + 0xc1) << 8 | (uint64_t)part_of(device); }
 
 int amdsmi_init(uint64_t flags) {
     (void)flags;
     CHECK(-1);
-    for (int i = 0; i < GPUS; i++) gpus[i] = (gpu){750000000, 0, 0, 1, 1};
+    if (!kept) kept = that_outlives(sizeof *kept);
+    for (int i = 0; i < GPUS && !kept->ready; i++) gpus[i] = (gpu){750000000, 0, 0, 1, 1};
+    kept->ready = 1;
     events_begin();
     return OK;
 }
@@ -82,16 +90,25 @@ int amdsmi_get_socket_handles(uint32_t *number, void **handles) {
 }
 int amdsmi_get_processor_handles(void *socket, uint32_t *number, void **handles) {
     (void)socket;
-    *number = count();
-    for (uint32_t i = 0; handles && i < count(); i++) handles[i] = (void *)(long)(i + 1);
+    *number = 0;
+    for (int i = 0; i < (int)count(); i++)
+        for (int part = 0; part < PARTS[gpus[i].compute]; part++, (*number)++)
+            if (handles) handles[*number] = handle_of(i, part);
     return OK;
 }
 int amdsmi_get_processor_handle_from_bdf(uint64_t bdf, void **device) {
     for (int i = 0; i < (int)count(); i++)
-        if (bdf_of(i) == bdf) { *device = (void *)(long)(i + 1); return OK; }
+        for (int part = 0; part < PARTS[gpus[i].compute]; part++)
+            if (bdf_of(handle_of(i, part)) == bdf) { *device = handle_of(i, part); return OK; }
     return NOT_FOUND;
 }
-int amdsmi_get_gpu_device_bdf(void *device, uint64_t *bdf) { CHECK(index_of(device)); *bdf = bdf_of(index_of(device)); return OK; }
+int amdsmi_get_gpu_device_bdf(void *device, uint64_t *bdf) { CHECK(index_of(device)); *bdf = bdf_of(device); return OK; }
+int amdsmi_get_gpu_kfd_info(void *device, kfd_info *info) {
+    CHECK(index_of(device));
+    memset(info, 0, sizeof *info);
+    info->partition = (uint32_t)part_of(device);
+    return OK;
+}
 int amdsmi_get_gpu_asic_info(void *device, asic_info *info) {
     CHECK(index_of(device));
     memset(info, 0, sizeof *info);
@@ -102,7 +119,7 @@ int amdsmi_get_gpu_asic_info(void *device, asic_info *info) {
 int amdsmi_get_gpu_driver_info(void *device, driver_info *info) { CHECK(index_of(device)); strcpy(info->version, "6.12.12"); return OK; }
 int amdsmi_get_gpu_vram_usage(void *device, vram_usage *usage) {
     CHECK(index_of(device));
-    usage->total_mib = 192u << 10;
+    usage->total_mib = (192u << 10) / (uint32_t)of(device)->memory;
     usage->used_mib = (uint32_t)number_of("used_mib", index_of(device), 283);
     return OK;
 }

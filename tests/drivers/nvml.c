@@ -1,11 +1,8 @@
 /* A libnvidia-ml.so.1: cards built like H100 at the ABI of driver 580, each on a PCI bus of its own. See fake.h for what tests tell it;
  * keys: count, name, used_mib, pid, mig (its mode at first), pending (its mode changes by a reset only), links (how many of NVLink), switch
- * (whether they end at one), xids (its events). What it was told outlives a process, as on a real card: FAKE_DRIVERS/nvidia.cards; a file
- * nvidia.reset is a reset of all, at the next nvmlInit. */
+ * (whether they end at one), xids (its events). A file nvidia.reset is a reset of all cards, at the next nvmlInit. */
 #define LIBRARY "nvidia"
 #include "fake.h"
-#include <fcntl.h>
-#include <sys/mman.h>
 
 #define GPUS 16
 #define INSTANCES 8
@@ -34,23 +31,9 @@ static const struct { int profile, id, slices, memory, starts; const char *name;
     {9, 15, 1, 2, 0x55, "MIG 1g.20gb"},
 };
 #define PROFILE_COUNT (int)(sizeof PROFILES / sizeof *PROFILES)
-static gpu own[GPUS], *gpus = own;
-static int *ready, own_ready;
+static struct { int ready; gpu gpus[GPUS]; } *kept;
+#define gpus (kept->gpus)
 
-/* The cards are where the next process finds them again. */
-static void find_cards(void) {
-    char path[4096];
-    const char *folder = getenv("FAKE_DRIVERS");
-    int file;
-    ready = &own_ready;
-    if (!folder) return;
-    snprintf(path, sizeof path, "%s/nvidia.cards", folder);
-    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0 || ftruncate(file, sizeof own + sizeof own_ready)) return;
-    ready = mmap(NULL, sizeof own + sizeof own_ready, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    gpus = (gpu *)(ready + 1);
-    close(file);
-}
 static int was_reset(void) {
     char path[4096];
     const char *folder = getenv("FAKE_DRIVERS");
@@ -66,12 +49,12 @@ static gpu *of(void *device) { return &gpus[index_of(device) % GPUS]; }
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     CHECK(-1);
-    if (!ready) find_cards();
-    for (int i = 0; i < GPUS && !*ready; i++) {
+    if (!kept) kept = that_outlives(sizeof *kept);
+    for (int i = 0; i < GPUS && !kept->ready; i++) {
         gpus[i].cap_mw = 700000, gpus[i].ecc = gpus[i].ecc_pending = 1;
         gpus[i].mig = gpus[i].next_mig = (int)number_of("mig", i, 0);
     }
-    *ready = 1;
+    kept->ready = 1;
     if (was_reset())
         for (int i = 0; i < GPUS; i++) gpus[i].mig = gpus[i].next_mig, memset(gpus[i].parts, 0, sizeof gpus[i].parts);
     events_begin();

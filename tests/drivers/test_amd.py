@@ -74,11 +74,28 @@ async def test_power_clocks_partitions_and_reset(driver: LocalDriver) -> None:
         assert await driver.control(FIRST, command) == Done()
     one = (await driver.sample())[FIRST]
     assert (one.power_cap_mw, one.clock_mhz) == (750_000, 2100)
-    done = await driver.control(FIRST, r.SetPartition("CPX", "NPS4"))
-    assert isinstance(done, Done) and "must begin again" in done.note
+
+
+async def test_a_card_whose_compute_is_divided_is_as_many_devices(driver: LocalDriver, fakes: Fakes) -> None:
     await driver.inventory()
+    assert await driver.control(FIRST, r.SetPartition("CPX", "NPS4")) == Done()
+    gpus = await driver.inventory()
+    assert [gpu.uuid for gpu in gpus] == [FIRST, *(f"{FIRST}.{part}" for part in range(1, 8)), SECOND]
+    assert [gpu.pci_bus for gpu in gpus[:2]] == ["0000:c1:00.0", "0000:c1:00.1"] and gpus[1].memory_bytes == 48 << 30
     first = driver.vendors[0].devices["0000:c1:00.0"]
     assert (first.compute_partition, first.memory_partition) == ("CPX", "NPS4")
+    assert len(await driver.sample()) == len(gpus)
+    assert await driver.control(GpuId(f"{FIRST}.3"), r.SetPartition("SPX", "NPS1")) == Done()
+    assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
+
+
+async def test_partitions_that_a_card_does_not_have_are_lacking_and_one_in_use_is_refused(driver: LocalDriver, fakes: Fakes) -> None:
+    await driver.inventory()
+    fakes.tell("amd", "count * 2", "amdsmi_set_gpu_compute_partition 0 2", "amdsmi_set_gpu_memory_partition 1 30")
+    assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
+    with pytest.raises(Refused, match="AMDSMI_STATUS_BUSY"):
+        await driver.control(SECOND, r.SetPartition(memory="NPS4"))
+    assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
 
 
 async def test_what_it_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:

@@ -113,6 +113,8 @@ class LocalDriver:
                 if isinstance(command, SetMigMode | SetPartition):
                     self.baseline.pop(device.pci_bus, None)  # another mode, another idle
                 answer = await vendor.control(device.pci_bus, command)
+                if isinstance(command, SetPartition):
+                    await vendor.close()  # its devices are others now: the next child finds them
                 if isinstance(answer, Fault):
                     raise Refused(f"GPU {uuid}: {answer.text}")
                 assert isinstance(answer, Done | Lacking), "that is what CONTROL answers"

@@ -1,7 +1,7 @@
 """AMD's devices by AMD SMI (amdsmi; the one of ROCm where that is installed, for its structs have no versions).
 
-The id is the one that ROCR_VISIBLE_DEVICES takes. Left out of a sample is what the binding needs long for: what throttles (a tenth of a
-second each time), PCIe throughput (a second).
+The id is the one that ROCR_VISIBLE_DEVICES takes; a card whose compute is divided is as many devices (`libs/common/partition.py`). Left
+out of a sample is what the binding needs long for: what throttles (a tenth of a second each time), PCIe throughput (a second).
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Final, assert_never
 
+from libs.common.partition import part_id
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, Process, Reading, Sample
 from services.node_agent.drivers.vendors import GONE, LASTING, PASSING, Asking, Lost, NotThere, Refusal, pci_address, words
@@ -57,6 +58,7 @@ class Amd:
 
     def devices(self) -> Sequence[str]:
         smi = self.smi
+        self.handles.clear()
         try:
             for handle in smi.amdsmi_get_processor_handles():
                 with contextlib.suppress(smi.AmdSmiException):
@@ -82,7 +84,7 @@ class Amd:
         driver = self.ask(device, "driver", smi.amdsmi_get_gpu_driver_info, handle)
         return Device(
             pci_bus=device,
-            uuid=f"GPU-{int(chip['asic_serial'], 16):016x}",
+            uuid=part_id(f"GPU-{int(chip['asic_serial'], 16):016x}", self._part(device, handle)),
             index=list(self.handles).index(device),
             vendor="amd",
             model=chip["market_name"],
@@ -185,7 +187,13 @@ class Amd:
             smi.amdsmi_set_gpu_memory_partition(handle, kinds[1][memory])
         if compute:
             smi.amdsmi_set_gpu_compute_partition(handle, kinds[0][compute])
-        return Done(note="the node's devices are others now: its agent must begin again")
+        return Done()
+
+    def _part(self, device: str, handle: Any) -> int:  # noqa: ANN401
+        """Which one of its card; 0 of one that is not divided, or of a driver that knows none."""
+        found = self.ask(device, "part", self.smi.amdsmi_get_gpu_kfd_info, handle)
+        part = 0 if isinstance(found, Lacking) else found["current_partition_id"]
+        return int(part) if part != UNKNOWN else 0
 
     def _links(self, device: str, handle: Any) -> tuple[Link, ...] | Lacking:  # noqa: ANN401
         found = []
