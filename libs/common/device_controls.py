@@ -67,6 +67,32 @@ def range_of(value: str) -> tuple[int, int]:
     return (int(low or 0), int(high or low or 0))
 
 
+def part_of(control: str, percent: int, gpu: Gpu) -> str:
+    """The value that is so much of the most that the device takes; empty where that is not known."""
+    low, high = gpu.power_mw if control == POWER else gpu.clocks_mhz
+    value = max(low, high * percent // 100)
+    return "" if not high else str(value // MW) if control == POWER else f"{low}-{value}"
+
+
+def stricter(one: str, other: str) -> str:
+    """Of two values of one control that has a highest, the one that allows less; an empty one allows all."""
+    return min((value for value in (one, other) if value), key=lambda value: range_of(value)[1], default="")
+
+
+def hot_policy(said: str) -> dict[str, tuple[str, int]]:
+    """By vendor (`*`: every other one) what a device that is too hot is told: "nvidia=power:60,*=clocks:50", in percent of the most that it
+    takes. Raises Refused.
+    """
+    found = {}
+    for part in filter(None, said.replace(" ", "").split(",")):
+        vendor, _, wish = part.partition("=")
+        control, _, percent = wish.partition(":")
+        if not vendor or control not in (POWER, CLOCKS) or not re.fullmatch(r"[1-9][0-9]?", percent):
+            raise Refused(f"MUSTER_HEALTH_HOT: {part!r} must be VENDOR=power:PERCENT or VENDOR=clocks:PERCENT, of 1 to 99")
+        found[vendor] = (control, int(percent))
+    return found
+
+
 def _power(value: str, gpu: Gpu) -> str:
     if not re.fullmatch(r"[1-9][0-9]{0,4}", value):
         raise Refused(f"power: {value[:32]!r} is no limit: give watts, as 300, or default")

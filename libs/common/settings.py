@@ -103,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     health_breaker_s: int = 300
     health_pause_c: int = 85
     health_resume_c: int = 80
+    health_hot: str = ""
     health_corrected_max: int = 100
     health_corrected_window_s: int = 3_600
     execs_per_job: int = 8
@@ -239,6 +240,7 @@ HELP = {
     "health_breaker_s": "node: ... within so long",
     "health_pause_c": "node: degrees from which a device takes no new work",
     "health_resume_c": "node: degrees below which it does again",
+    "health_hot": "node: what it is told meanwhile, in percent of the most that it takes: nvidia=power:60,*=clocks:50; empty: nothing",
     "health_corrected_max": "node: more corrected memory errors of one device than this are told of",
     "health_corrected_window_s": "node: ... within so long",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",

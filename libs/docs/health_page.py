@@ -22,6 +22,9 @@ FOLLOWS = (
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
     "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. Corrected errors are told "
     "of when there are more than MUSTER_HEALTH_CORRECTED_MAX in MUSTER_HEALTH_CORRECTED_WINDOW_S.",
+    "MUSTER_HEALTH_HOT says by vendor what a device that is too hot is told meanwhile, of the most that it takes, in percent: "
+    "`nvidia=power:60,*=clocks:50` (by default nothing). What an operator has set stays where it is stricter, and is put back when the "
+    "device is cool. One that does not report what it takes is left alone.",
     "Who is the bad one is told from who had errors where: a GPU on which three different jobs had errors that had none elsewhere is named "
     "by `muster health --gpu-id`, a job that had errors on different GPUs by `muster describe`.",
     "MUSTER_HEALTH_SHADOW=1: errors are recorded with their verdicts, marked as shadow, and nothing follows.",

@@ -12,6 +12,7 @@ from typing import Final
 from libs.common import service
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
+from libs.common.device_controls import hot_policy
 from libs.common.errors import Refused, Unavailable
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, GpuId, NodeId
 from libs.common.settings import Settings
@@ -126,6 +127,7 @@ async def _serve(
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: _works(agent.state, jobs)
     agent.state.devices.policy = policy
+    agent.state.controls.policy = hot_policy(settings.health_hot)
     pipes = listen(settings, agent, driver, sampling)
 
     async def metrics() -> str:

@@ -1,11 +1,13 @@
 """What this node's devices shall be told, and what was: part of the agent's pure core.
 
 Each wish is carried out once, one at a time on a device. What lasts is carried out again when the device may have lost it: its agent is
-another process, its driver had to be begun anew, it was reset. The log hears only what it does not know. One that needs a free device keeps
-new work off it, and waits; a reset then goes the way of all resets (`health/devices.py`). Tests: tests/unit/test_agent_controls.py.
+another process, its driver had to be begun anew, it was reset. A device that is too hot may be told less than that, by a policy, until it
+is cool. The log hears only what it does not know. What needs a free device keeps new work off it, and waits; a reset then goes the way of
+all resets (`health/devices.py`). Tests: tests/unit/test_agent_controls.py.
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,23 +18,58 @@ from libs.common import gpu_life
 from libs.common.error_catalogue import DRAIN_THEN_RESET
 from libs.common.facts import NodeFact
 from libs.common.messages import ControlOrder
-from libs.common.model import GpuId, NodeId
+from libs.common.model import Gpu, GpuId, NodeId
 from services.node_agent.health import devices as d
 from services.node_agent.health.devices import Devices, Trouble
 from services.node_agent.observations import DeviceReset
+
+TOO_HOT: Final = "it was too hot"
+COOL: Final = "it is cool again"
 
 Key = tuple[GpuId, str]
 
 
 class Controls(msgspec.Struct):
     """`wishes` is the newest of each control of each device, with what the log knows of it; `todo` are those to carry out, `busy` the
-    devices that are being told something.
+    devices that are being told something. `hot` is what a device is told while it is too hot, `too_hot` those that are.
     """
 
+    policy: dict[str, tuple[str, int]] = {}
+    hot: dict[GpuId, ControlOrder] = {}
+    too_hot: dict[GpuId, None] = {}
     wishes: dict[Key, ControlOrder] = {}
     todo: dict[Key, None] = {}
     busy: dict[GpuId, None] = {}
     unsaid: list[NodeFact] = []
+
+
+def begin(controls: Controls, gpus: Iterable[Gpu]) -> None:
+    """What the policy means for the devices that are there; one that does not say what it takes is left alone."""
+    for gpu in gpus:
+        control, percent = controls.policy.get(gpu.vendor, controls.policy.get("*", ("", 0)))
+        if value := c.part_of(control, percent, gpu) if control else "":
+            controls.hot[gpu.uuid] = ControlOrder(gpu.uuid, control, value, 0)
+
+
+def heated(controls: Controls, uuid: GpuId, is_hot: bool) -> None:
+    """A device has become too hot, or is cool again."""
+    order = controls.hot.get(uuid)
+    if order is None or (uuid in controls.too_hot) == is_hot:
+        return
+    if is_hot:
+        controls.too_hot[uuid] = None
+    else:
+        del controls.too_hot[uuid]
+    controls.todo[uuid, order.control] = None
+
+
+def wanted(controls: Controls, key: Key) -> ControlOrder:
+    """What the device shall be told now: the wish, or less while it is too hot."""
+    wish = controls.wishes.get(key, ControlOrder(*key, "", 0))
+    hot = controls.hot.get(key[0]) if key[0] in controls.too_hot else None
+    if hot is None or hot.control != key[1] or c.stricter(hot.value, wish.value) == wish.value:
+        return wish
+    return hot
 
 
 def heard(controls: Controls, orders: Iterable[ControlOrder]) -> None:
@@ -43,7 +80,7 @@ def heard(controls: Controls, orders: Iterable[ControlOrder]) -> None:
         if known is not None and order.request <= known.request:
             continue
         controls.wishes[key] = order
-        if not order.outcome or c.lasts(order.control, order.value):
+        if not order.outcome or c.lasts(order.control, order.value) or order.in_force != order.value:
             controls.todo[key] = None
 
 
@@ -67,7 +104,7 @@ def due(controls: Controls, devices: Devices, held: Collection[GpuId]) -> list[C
     """What is to be carried out now. `held` are the devices that somebody has."""
     found = []
     for key in list(controls.todo):
-        order, uuid = controls.wishes[key], key[0]
+        order, uuid = wanted(controls, key), key[0]
         if c.needs_free(order.control):
             verdict = DRAIN_THEN_RESET if order.control == c.RESET else ""
             d.hurt(devices, uuid, reason(order.control), Trouble(gpu_life.OFFLINE, "it was asked for", verdict, d.OPERATOR))
@@ -86,7 +123,8 @@ def carried_out(controls: Controls, devices: Devices, node_id: NodeId, order: Co
     """`order` says what became of it."""
     controls.busy.pop(order.uuid, None)
     d.cleared(devices, order.uuid, reason(order.control))
-    _say(controls, node_id, order)
+    why = "" if order.request else TOO_HOT if order.value else COOL
+    _say(controls, node_id, replace(order, detail="; ".join(filter(None, (why, order.detail)))))
 
 
 def was_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: DeviceReset) -> None:
@@ -105,7 +143,9 @@ def was_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: Devic
 
 def lasting(controls: Controls, uuid: GpuId) -> tuple[ControlOrder, ...]:
     """What a device is to be told again when it has lost it."""
-    return tuple(order for key, order in controls.wishes.items() if key[0] == uuid and c.lasts(order.control, order.value))
+    keys = dict.fromkeys([*controls.wishes, *((each.uuid, each.control) for each in controls.hot.values())])
+    orders = (wanted(controls, key) for key in keys if key[0] == uuid)
+    return tuple(order for order in orders if c.lasts(order.control, order.value))
 
 
 def again(controls: Controls, uuid: GpuId) -> None:
@@ -115,7 +155,7 @@ def again(controls: Controls, uuid: GpuId) -> None:
 
 def known(controls: Controls) -> Iterator[tuple[str, str, int]]:
     """As the digest has them."""
-    return ((order.uuid, order.control, order.request) for order in controls.wishes.values())
+    return ((order.uuid, order.control, order.request) for order in controls.wishes.values() if order.request or order.in_force)
 
 
 def facts(controls: Controls) -> list[NodeFact]:
@@ -125,14 +165,14 @@ def facts(controls: Controls) -> list[NodeFact]:
 
 def _say(controls: Controls, node_id: NodeId, order: ControlOrder) -> None:
     """What the log knows already is not said again."""
-    key = (order.uuid, order.control)
-    before = controls.wishes.get(key)
-    if before == order:
+    uuid, control, value, request, outcome = order.uuid, order.control, order.value, order.request, order.outcome
+    before = controls.wishes.get((uuid, control), ControlOrder(uuid, control, "", 0))
+    after = replace(before, in_force=value) if outcome == c.DONE else before
+    if request == before.request:
+        after = replace(after, outcome=outcome, detail=order.detail)
+    if after == before:
         return
-    if before is not None and before.request == order.request:
-        controls.wishes[key] = order
-    uuid, control, value, request = order.uuid, order.control, order.value, order.request
-    said = f.GpuControlled(
-        node_id=node_id, uuid=uuid, control=control, value=value, request=request, outcome=order.outcome, detail=order.detail
-    )  # fmt: skip
-    controls.unsaid.append(said)
+    controls.wishes[uuid, control] = after
+    controls.unsaid.append(
+        f.GpuControlled(node_id=node_id, uuid=uuid, control=control, value=value, request=request, outcome=outcome, detail=order.detail)
+    )

@@ -25,7 +25,7 @@ from libs.common.transport.kv import OutputStore
 from libs.common.transport.log import Log
 from libs.common.transport.writer import Writer, was_stored
 from services.node_agent import actions as a
-from services.node_agent import checkpoints
+from services.node_agent import checkpoints, controls
 from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
@@ -161,6 +161,7 @@ class Agent:
         self.driver.baseline |= await idle(self.memory, self.machine.boot_id)
         self.inventory = await self.driver.inventory()
         devices.begin(self.state.devices, self.machine.boot_id, self.inventory, await self.memory.kept(devices.FILE))
+        controls.begin(self.state.controls, self.inventory)
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
         await self.files.listen()

@@ -24,6 +24,7 @@ from services.node_agent.attempt import Stop as Stop
 from services.node_agent.drivers.readings import WEDGED
 from services.node_agent.health import devices as d
 from services.node_agent.health import hits
+from services.node_agent.health.devices import HOT
 
 WAITING: Final = "waiting"
 LAUNCHING: Final = "launching"
@@ -143,6 +144,8 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
         case o.DeviceErred():
             _device_erred(state, seen, now_ns)
         case o.DeviceAils(uuid, reason, trouble):
+            if reason == HOT:
+                dc.heated(state.controls, uuid, trouble is not None)
             if trouble is not None:
                 d.hurt(state.devices, uuid, reason, trouble)
             else:

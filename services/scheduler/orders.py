@@ -72,8 +72,8 @@ def controls_of(cluster: Cluster, node_id: NodeId) -> Iterator[ControlOrder]:
     node = cluster.nodes[node_id]
     for view in node_gpus(cluster, node) if node.takes_controls else ():
         for name, wish in view.controls.items():
-            if wish.request:
-                yield ControlOrder(view.gpu.uuid, name, wish.value, wish.request, wish.outcome, wish.detail)
+            if wish.request or wish.in_force:
+                yield ControlOrder(view.gpu.uuid, name, wish.value, wish.request, wish.outcome, wish.detail, wish.in_force)
 
 
 def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberView]]:

@@ -1,5 +1,5 @@
 /* A libamd_smi.so: cards built like MI300X at the ABI of amdsmi 7, all linked with each other by XGMI. See fake.h for what tests tell it;
- * keys: count, used_mib, pid, ecc. A card whose compute is divided is as many devices, which tests name by their card. What else the binding looks up on import is added by the tests, and is not supported. */
+ * keys: count, used_mib, pid, ecc, degrees. A card whose compute is divided is as many devices, which tests name by their card. What else the binding looks up on import is added by the tests, and is not supported. */
 #define LIBRARY "amd"
 #include "fake.h"
 #include <stdint.h>
@@ -127,7 +127,7 @@ int amdsmi_get_gpu_activity(void *device, activity *found) { CHECK(index_of(devi
 int amdsmi_get_temp_metric(void *device, int sensor, int metric, int64_t *degrees) {
     (void)metric;
     CHECK(index_of(device));
-    *degrees = sensor == 2 ? 58 : 63;
+    *degrees = sensor == 2 ? 58 : number_of("degrees", index_of(device), 63);
     return OK;
 }
 int amdsmi_get_power_info(void *device, power *found) { CHECK(index_of(device)); *found = (power){.now = 0xFFFF, .average = 321}; return OK; }

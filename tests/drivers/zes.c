@@ -1,5 +1,5 @@
 /* A libze_loader.so.1: cards built like Max 1550 at the ABI of Level Zero's Sysman, as pyzes 0.1.3 declares it; structs whose type is not set
- * are refused, as the validating loader does. See fake.h for what tests tell it; keys: count, used_mib, pid. Counters grow by each look. */
+ * are refused, as the validating loader does. See fake.h for what tests tell it; keys: count, used_mib, pid, degrees. Counters grow by each look. */
 #define LIBRARY "intel"
 #include "fake.h"
 #include <stdint.h>
@@ -127,7 +127,7 @@ int zesTemperatureGetProperties(void *sensor, sensor_properties *found) {
     found->kind = 1 + part_of(sensor);
     return OK;
 }
-int zesTemperatureGetState(void *sensor, double *degrees) { CHECK(index_of(sensor)); *degrees = part_of(sensor) ? 51.6 : 47.4; return OK; }
+int zesTemperatureGetState(void *sensor, double *degrees) { CHECK(index_of(sensor)); *degrees = part_of(sensor) ? 51.6 : (double)number_of("degrees", index_of(sensor), 47) + 0.4; return OK; }
 int zesDeviceEnumPowerDomains(void *device, uint32_t *number, void **found) { CHECK(index_of(device)); return parts(device, number, found, 1); }
 int zesPowerGetEnergyCounter(void *power, energy *found) {
     static uint64_t looks[GPUS];

@@ -5,14 +5,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from libs.common import facts as f
+from libs.common.device_controls import hot_policy
 from libs.common.messages import ControlOrder, Desired, Orders
 from libs.common.model import GpuId
 from services.node_agent import actions as a
+from services.node_agent import controls as dc
 from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.health.devices import Trouble
 from tests.given_node import EPOCH, GPU, INCARNATION, NODE, Node, ref
-from tests.unit.test_agent_devices import ended, erred, fault, left, node, others, recorded, resetting
+from tests.unit.test_agent_devices import ended, erred, fault, gpus, left, node, others, recorded, resetting
 
 POWER = ControlOrder(GPU, "power", "300", 20)
 CLOCKS = ControlOrder(GPU, "clocks", "1200-1500", 21)
@@ -58,7 +60,7 @@ def test_the_last_wish_counts_and_an_older_one_that_comes_late_does_not() -> Non
     asked(made, POWER)
     assert asked(made, later) == []
     did = made.see(became(POWER))
-    assert (others(did), recorded(did)) == ([a.ControlDevice(later)], [said(POWER)])
+    assert (others(did), recorded(did)) == ([a.ControlDevice(replace(later, in_force="300"))], [said(POWER)])
     assert asked(made, POWER) == []
 
 
@@ -74,13 +76,13 @@ def test_the_digest_tells_that_a_wish_is_missing_and_the_full_state_brings_it() 
 
 def test_the_next_agent_puts_back_what_lasts_and_says_nothing_that_the_log_knows() -> None:
     made = node()
-    known = [replace(order, outcome="done") for order in (POWER, replace(CLOCKS, value=""), RESET)]
+    known = [replace(order, outcome="done", in_force=order.value) for order in (POWER, replace(CLOCKS, value=""), RESET)]
     assert desired(made, *known) == [a.ControlDevice(known[0])]
     assert made.see(became(known[0])) == []
 
 
 def test_what_can_not_be_put_back_any_more_is_said() -> None:
-    made, known = node(), replace(POWER, outcome="done")
+    made, known = node(), replace(POWER, outcome="done", in_force="300")
     desired(made, known)
     assert recorded(made.see(became(known, "failed", "no"))) == [said(POWER, "failed", "no")]
 
@@ -98,7 +100,7 @@ def test_a_driver_that_was_begun_anew_is_told_again_what_lasts() -> None:
     asked(made, POWER)
     made.see(became(POWER))
     made.see(o.DeviceAils(GPU, "driver_wedged", Trouble("offline", "hangs")))
-    known = replace(POWER, outcome="done")
+    known = replace(POWER, outcome="done", in_force="300")
     assert others(made.see(o.DeviceAils(GPU, "driver_wedged", None))) == [a.ControlDevice(known)]
     assert made.see(o.DeviceAils(GPU, "thermal", None)) == []
 
@@ -119,7 +121,7 @@ def test_with_a_reset_goes_what_is_to_be_put_back_and_what_became_of_it_is_said(
     made = node()
     asked(made, POWER)
     made.see(became(POWER))
-    known = replace(POWER, outcome="done")
+    known = replace(POWER, outcome="done", in_force="300")
     assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "reset_asked", (known,))]
     found = o.DeviceReset(GPU, "", {"reset": "done"}, controls=(replace(known, outcome="failed", detail="no"),))
     assert recorded(made.see(found)) == [BACK, said(POWER, "failed", "no"), said(RESET)]
@@ -180,11 +182,89 @@ def test_a_device_that_is_being_told_something_is_not_reset_and_one_that_is_rese
     made = node()
     asked(made, POWER)
     assert others(asked(made, RESET)) == []
-    assert others(made.see(became(POWER))) == [a.ResetDevice(GPU, "reset_asked", (replace(POWER, outcome="done"),))]
+    assert others(made.see(became(POWER))) == [a.ResetDevice(GPU, "reset_asked", (replace(POWER, outcome="done", in_force="300"),))]
     assert others(asked(made, CLOCKS)) == []
+
+
+CARDS = [replace(gpu, power_mw=(200_000, 700_000), clocks_mhz=(210, 1980)) for gpu in gpus(2)]
+COOLER = ControlOrder(GPU, "power", "420", 0)
+HEAT = o.DeviceAils(GPU, "thermal", Trouble("offline", "90 C"))
+COOL = o.DeviceAils(GPU, "thermal", None)
+
+
+def governed(policy: str = "*=power:60") -> Node:
+    """One whose policy for hot devices is this."""
+    made = node()
+    made.state.controls.policy = hot_policy(policy)
+    dc.begin(made.state.controls, CARDS)
+    return made
+
+
+def power_facts(did: list[a.Action]) -> list[f.NodeFact]:
+    return [fact for fact in recorded(did) if isinstance(fact, f.GpuControlled)]
+
+
+def test_a_device_that_is_too_hot_is_told_less_by_the_policy_and_let_go_when_it_is_cool() -> None:
+    made = governed()
+    assert others(made.see(HEAT)) == [a.ControlDevice(COOLER)]
+    assert made.see(HEAT) == []
+    assert power_facts(made.see(became(COOLER))) == [said(COOLER, detail="it was too hot")]
+    digest = s.digest_here(made.state)
+    own = replace(COOLER, value="", outcome="done", detail="it was too hot", in_force="420")
+    assert others(made.see(COOL)) == [a.ControlDevice(own)]
+    assert made.see(COOL) == []
+    assert power_facts(made.see(became(own))) == [said(own, detail="it is cool again")]
+    assert s.digest_here(made.state) != digest
+
+
+def test_what_an_operator_wants_comes_back_when_the_device_is_cool_and_what_is_stricter_stays() -> None:
+    made, wish = governed("simulated=power:60,nvidia=clocks:50"), replace(POWER, value="600")
+    asked(made, wish)
+    made.see(became(wish))
+    assert others(made.see(HEAT)) == [a.ControlDevice(COOLER)]
+    assert power_facts(made.see(became(COOLER))) == [said(COOLER, detail="it was too hot")]
+    later = replace(POWER, value="500", request=30, in_force="420")
+    assert others(asked(made, later)) == [a.ControlDevice(COOLER)]
+    assert power_facts(made.see(became(COOLER))) == []
+    assert others(made.see(COOL)) == [a.ControlDevice(later)]
+    assert power_facts(made.see(became(later))) == [said(later)]
+    assert others(made.see(HEAT)) == [a.ControlDevice(COOLER)]
+    made.see(became(COOLER))
+    strict = replace(POWER, request=40, in_force="420")
+    assert others(asked(made, strict)) == [a.ControlDevice(strict)]
+
+
+def test_a_reset_of_a_hot_device_puts_back_what_it_is_told_while_it_is_hot() -> None:
+    made = governed("simulated=clocks:50")
+    cooler = ControlOrder(GPU, "clocks", "210-990", 0)
+    assert others(made.see(HEAT)) == [a.ControlDevice(cooler)]
+    made.see(became(cooler))
+    assert others(asked(made, POWER)) == [a.ControlDevice(POWER)]
+    made.see(became(POWER))
+    (did,) = others(asked(made, RESET))
+    assert isinstance(did, a.ResetDevice)
+    assert [(each.control, each.value) for each in did.controls] == [("clocks", "210-990"), ("power", "300")]
+
+
+def test_the_next_agent_lets_go_what_the_one_before_it_did_of_its_own() -> None:
+    made = node()
+    left_over = ControlOrder(GPU, "power", "", 0, "done", "it was too hot", "420")
+    assert desired(made, left_over) == [a.ControlDevice(left_over)]
+    assert power_facts(made.see(became(replace(left_over, detail="")))) == [said(left_over, detail="it is cool again")]
+
+
+def test_a_device_that_is_of_no_policy_or_does_not_say_what_it_takes_is_left_alone() -> None:
+    for policy, cards in (("nvidia=power:60", CARDS), ("*=power:60", gpus(2)), ("*=clocks:60", gpus(2))):
+        made = node()
+        made.state.controls.policy = hot_policy(policy)
+        dc.begin(made.state.controls, cards)
+        assert others(made.see(HEAT)) == [] and made.state.controls.hot == {}
 
 
 def test_what_is_not_known_here_is_passed_on_to_be_refused() -> None:
     made, strange = node(), ControlOrder(GPU, "colour", "red", 40)
     assert asked(made, strange) == [a.ControlDevice(strange)]
-    assert desired(node(), replace(strange, outcome="lacking")) == []
+    known = replace(strange, outcome="lacking", detail="old")
+    made = node()
+    assert desired(made, known) == [a.ControlDevice(known)]
+    assert made.see(became(known, "lacking", "old")) == []

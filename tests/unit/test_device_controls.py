@@ -60,3 +60,24 @@ def test_what_is_set_lasts_and_what_is_done_once_or_taken_off_does_not() -> None
     assert [c.lasts(*one) for one in (("power", "300"), ("power", ""), ("reset", ""), ("colour", "red"))] == [True, False, False, False]
     assert (c.needs_free("reset"), c.needs_free("power"), c.needs_free("colour")) == (True, False, False)
     assert (c.range_of("1200-1500"), c.range_of("")) == ((1200, 1500), (0, 0))
+
+
+def test_a_policy_for_hot_devices_is_a_part_of_what_each_takes() -> None:
+    policy = c.hot_policy("nvidia=power:60, *=clocks:50")
+    assert policy == {"nvidia": ("power", 60), "*": ("clocks", 50)} and c.hot_policy("") == {}
+    assert [c.part_of(*part, GPU) for part in (("power", 60), ("clocks", 50), ("power", 1), ("clocks", 1))] == [
+        "420",
+        "210-990",
+        "199",
+        "210-210",
+    ]
+    assert c.part_of("power", 60, BARE) == ""
+    for wrong in ("nvidia", "nvidia=power", "nvidia=power:0", "nvidia=power:100", "nvidia=fan:50", "=power:50"):
+        with pytest.raises(Refused, match="MUSTER_HEALTH_HOT"):
+            c.hot_policy(wrong)
+
+
+def test_of_two_values_the_stricter_is_the_one_that_allows_less() -> None:
+    assert [c.stricter(*two) for two in (("300", "420"), ("", "420"), ("300", ""), ("", ""), ("1500-1500", "210-990"))] == [
+        "300", "420", "300", "", "210-990",
+    ]  # fmt: skip

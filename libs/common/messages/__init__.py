@@ -58,7 +58,7 @@ Order = StartOrder | StopOrder
 
 class ControlOrder(msgspec.Struct, frozen=True):
     """What a device shall be told (`device_controls.py`), by the sequence of the commit that asked for it. `outcome` and `detail` are what
-    the log knows of it: empty until its node has said.
+    the log knows of it: empty until its node has said, and `in_force` what the device was told last. `request` 0: nobody asked.
     """
 
     uuid: GpuId
@@ -67,6 +67,7 @@ class ControlOrder(msgspec.Struct, frozen=True):
     request: int
     outcome: str = ""
     detail: str = ""
+    in_force: str = ""
 
 
 AnyOrder = Order | ControlOrder

@@ -27,6 +27,7 @@ HEALTHS: Final = (gpu_life.DEGRADED, gpu_life.OFFLINE, gpu_life.RESETTING)
 MENDED_BY_BOOT: Final = (*e.RESETS, e.REBOOT_NODE)
 RESET: Final = "reset"
 RELEASE: Final = "release"
+HOT: Final = "thermal"
 OPERATOR: Final = "operator"
 RESET_FAILED: Final = "reset_failed"
 WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"

@@ -16,7 +16,7 @@ from libs.common.error_catalogue import Seen
 from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, Sample
-from services.node_agent.health.devices import Trouble
+from services.node_agent.health.devices import HOT, Trouble
 from services.node_agent.health.kernel_lines import Line, is_at, parse
 from services.node_agent.observations import DeviceAils, DeviceErred, Observation
 
@@ -25,7 +25,6 @@ SECOND_NS: Final = 1_000_000_000
 LINES_MAX: Final = 1_000
 DRIVER: Final = "driver"
 KERNEL_LOG: Final = "kernel_log"
-HOT: Final = "thermal"
 REMAP_PENDING: Final = "remap_pending"
 REMAP_FAILED: Final = "remap_failed"
 CORRECTED: Final = "corrected"
