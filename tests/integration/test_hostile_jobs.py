@@ -83,9 +83,20 @@ async def test_one_that_opens_a_device_it_was_not_given(world: World, home: Home
 
 async def test_one_that_forks_and_daemonises(world: World) -> None:
     await world.start("j", f"{DAEMON}; until [ -s pid ]; do sleep 0.01; done")
-    released = await world.said(f.JobReleased, "j")
+    finished, released = await world.said(f.JobFinished, "j"), await world.said(f.JobReleased, "j")
     await gone(int((world.state_dir / "pid").read_text()))
     assert (released.checks["processes"], world.facts(f.GpuFaulted)) == ("gone", [])
+    assert "processes behind, which were ended" in finished.detail
+    await is_usable(world)
+
+
+async def test_one_whose_daemon_holds_its_device_after_its_end(world: World) -> None:
+    held = DAEMON.replace("</dev/null", "</dev/zero")
+    await world.start("j", f"{held}; until [ -s pid ]; do sleep 0.01; done")
+    finished, released = await world.said(f.JobFinished, "j"), await world.said(f.JobReleased, "j")
+    await gone(int((world.state_dir / "pid").read_text()))
+    assert (released.checks["processes"], released.checks["holders"], world.facts(f.GpuFaulted)) == ("gone", "none", [])
+    assert "processes behind, which were ended" in finished.detail
     await is_usable(world)
 
 
@@ -95,6 +106,7 @@ async def test_one_that_ignores_sigterm(world: World) -> None:
     await world.scheduler.send(world.stop_order("j", grace_ms=200))
     finished = await world.said(f.JobFinished, "j")
     assert (finished.signal, finished.reason) == (9, "stopped")
+    assert finished.detail == "the main process was ended by signal 9 after a stop was requested"
     await is_usable(world)
 
 
@@ -125,11 +137,11 @@ async def test_one_that_fills_its_memory_share(world: World, home: Home) -> None
 
 
 async def test_one_that_fills_the_disk_with_output(world: World) -> None:
-    await world.start("j", "head -c 40M /dev/urandom", output_limit_bytes=MIB)
+    await world.start("j", "head -c 40M /dev/urandom; head -c 40M /dev/urandom >&2", output_limit_bytes=MIB)
     finished = await world.said(f.JobFinished, "j")
     kept = sum(entry.stat().st_size for entry in os.scandir(world.state_dir / "jobs/j.1"))
-    assert (finished.exit_code, finished.stdout_bytes) == (0, 40 * MIB)
-    assert kept < 2 * MIB
+    assert (finished.exit_code, finished.stdout_bytes, finished.stderr_bytes) == (0, 40 * MIB, 40 * MIB)
+    assert kept < 3 * MIB and (await world.output("j")).offset >= 38 * MIB
     await is_usable(world)
 
 
@@ -163,3 +175,5 @@ async def test_one_that_changes_its_own_control_group_as_a_user_cannot(tmp_path:
         lines = (await world.output("j")).data.splitlines()
         assert finished.exit_code == 0 and lines[: len(lines) // 2] == lines[len(lines) // 2 :]
         assert (await world.output("j", stream="stderr")).data.count(b"ermission denied") == len(tries.split(";"))
+        world.driver.nodes = nodes()
+        await is_usable(world)

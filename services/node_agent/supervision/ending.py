@@ -23,10 +23,13 @@ LEASE_EXPIRED = "lease_expired"
 
 
 class Ending:
-    """`reason` is why the main process was told to end, None while it was not. All times are CLOCK_BOOTTIME nanoseconds."""
+    """`reason` is why the main process was told to end, None while it was not; `left_behind` how many were there when it had ended. All
+    times are CLOCK_BOOTTIME nanoseconds.
+    """
 
     def __init__(self, job_pid: int, deadline: "memoryview[int] | None") -> None:
         self.reason: str | None = None
+        self.left_behind = 0
         self._job_pid = job_pid
         self._deadline = deadline
         self._main_alive = True
@@ -51,7 +54,7 @@ class Ending:
     def main_ended(self, now_ns: int) -> None:
         """Descendants are left: they are asked, and soon killed."""
         self._main_alive = False
-        self.signal_all(signal.SIGTERM)
+        self.left_behind = self.signal_all(signal.SIGTERM)
         self._kill_by(now_ns + SWEEP_GRACE_NS)
 
     def enforce(self, now_ns: int) -> None:

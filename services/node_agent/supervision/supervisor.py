@@ -298,8 +298,9 @@ class Supervision:
         if kills := self._group.memory_kills() - self._killed_before:
             how = self._out_of_memory(record, kills) + how
         why = {"stopped": " after a stop was requested", LEASE_EXPIRED: " because the node's lease ran out"}.get(record["reason"], "")
+        left = f"; it left {self._ending.left_behind} processes behind, which were ended" if self._ending.left_behind else ""
         rest = f"; {len(record['leftovers'])} processes could not be ended" if record["leftovers"] else ""
-        record["detail"] = how + why + rest
+        record["detail"] = how + why + left + rest
 
     def _out_of_memory(self, record: ExitRecord, kills: int) -> str:
         """The reason, unless the job was told to end, or did what it was to do all the same."""
