@@ -1,7 +1,8 @@
-"""`python -m tests.chaos [--scenario NAME] [--jobs N] [--kills N] [--minutes M] [--seed S] [--keep]`: three scenarios, or one of them.
+"""`python -m tests.chaos [--scenario NAME] [--jobs N] [--kills N] [--minutes M] [--seed S] [--keep]`: four scenarios, or one of them.
 
-`kill`: everything is killed in turn under jobs. `freeze`: an agent stands still. `models`: everything is killed in turn while models are
-asked. One JSON line for each; exit code 1 when a rule was broken, and the state directory is then kept and named.
+`kill`: everything is killed in turn under jobs. `freeze`: an agent stands still. `agent`: agents are killed and upgraded. `models`:
+everything is killed in turn while models are asked. One JSON line for each; exit code 1 when a rule was broken, and the state directory is
+then kept and named.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos import checks, freezing, lives, model_checks, models
+from tests.chaos import checks, freezing, lives, model_checks, models, upgrading
 from tests.chaos.cluster import Chaos, healthy, running
 from tests.chaos.killing import Killing
 from tests.chaos.submitting import Wish, all_ended, mixed, submit_all
@@ -25,6 +26,8 @@ from tests.chaos.submitting import Wish, all_ended, mixed, submit_all
 NODES: Final = 4
 GPUS: Final = 8
 KILL_EVERY_S: Final = 1.5
+UPGRADED_GPUS: Final = 16
+AGENT_ROUNDS: Final = 2
 SHOWN_MAX: Final = 50
 
 
@@ -50,6 +53,23 @@ async def frozen(folder: Path) -> dict[str, Any]:
         wrong, requeues = await _judged(chaos, wishes)
         wrong += freezing.violations(chaos, frozen_ns, doomed)
     return _summary("freeze", len(wishes), Counter(), began, requeues, wrong, doomed=len(doomed))
+
+
+async def upgraded(folder: Path, seed: int) -> dict[str, Any]:
+    """Agents are killed, exchanged for another version, and killed again under jobs that outlive all of it."""
+    began, wishes = time.monotonic(), upgrading.wishes()
+    await asyncio.to_thread(upgrading.install, folder, 1)
+    async with running(folder, NODES, UPGRADED_GPUS, code=folder / upgrading.CODE) as chaos:
+        await submit_all(chaos, wishes, 0.0)
+        await upgrading.all_run(chaos)
+        killing = Killing(chaos, random.Random(f"{seed} kills"))
+        await upgrading.killed(chaos, killing, AGENT_ROUNDS)
+        ended = await upgrading.exchanged(chaos)
+        await upgrading.killed(chaos, killing, AGENT_ROUNDS)
+        kills = [*killing.kills, *ended]
+        wrong, requeues = await _judged(chaos, wishes)
+        wrong += [*killing.absent, *upgrading.violations(upgrading.lived(chaos), kills)]
+    return _summary("agent", len(wishes), killing.done(), began, requeues, wrong, upgraded=len(ended))
 
 
 async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
@@ -129,6 +149,7 @@ def chosen(folder: Path, asked_for: argparse.Namespace) -> list[Awaitable[dict[s
     known: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
         "kill": lambda: killed(folder / "kill", asked_for.jobs, asked_for.kills, asked_for.seed),
         "freeze": lambda: frozen(folder / "freeze"),
+        "agent": lambda: upgraded(folder / "agent", asked_for.seed),
         "models": lambda: asked(folder / "models", asked_for.minutes, asked_for.seed),
     }
     return [begin() for name, begin in known.items() if asked_for.scenario in (name, "all")]
@@ -136,7 +157,7 @@ def chosen(folder: Path, asked_for: argparse.Namespace) -> list[Awaitable[dict[s
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--scenario", choices=("all", "kill", "freeze", "models"), default="all")
+    parser.add_argument("--scenario", choices=("all", "kill", "freeze", "agent", "models"), default="all")
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=49)
     parser.add_argument("--minutes", type=float, default=3.0)

@@ -119,11 +119,15 @@ def _archive_head(path: Path) -> int:
 
 
 @asynccontextmanager
-async def running(folder: Path, nodes: int, gpus: int, gateways: int = 1, **settings: str) -> AsyncIterator[Chaos]:
-    """A cluster whose every node is healthy, stopped with the block. `settings` are MUSTER_* for its first start."""
+async def running(
+    folder: Path, nodes: int, gpus: int, gateways: int = 1, code: Path | None = None, **settings: str
+) -> AsyncIterator[Chaos]:
+    """A cluster whose every node is healthy, stopped with the block. `settings` are MUSTER_* for its first start; its programs are those
+    below `code`, by that name, else these.
+    """
     port = servers.free_port_run(gateways)
     flags = {"state": folder / "state", "port": port, "gateways": gateways, "nodes": nodes, "gpus": gpus}
-    launcher = _launch(folder, flags, settings)
+    launcher = _launch(folder, flags, settings, code)
     try:
         key = await _key(folder / "profile.json")
         timeout = aiohttp.ClientTimeout(total=ASK_S)
@@ -137,12 +141,14 @@ async def running(folder: Path, nodes: int, gpus: int, gateways: int = 1, **sett
         _stop(launcher)
 
 
-def _launch(folder: Path, flags: Mapping[str, object], settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _launch(folder: Path, flags: Mapping[str, object], settings: Mapping[str, str], code: Path | None) -> "subprocess.Popen[bytes]":
     folder.mkdir(parents=True, exist_ok=True)
-    told = {**os.environ, **settings, "MUSTER_PROFILE": str(folder / "profile.json")}
+    found = {} if code is None else {"PYTHONPATH": str(code)}
+    told = {**os.environ, **settings, **found, "MUSTER_PROFILE": str(folder / "profile.json")}
     line = [sys.executable, "-m", "libs.embedded", "up", *(text for name, value in flags.items() for text in (f"--{name}", str(value)))]
     with (folder / "launcher.log").open("ab") as log:
-        return subprocess.Popen(line, env=told, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent())
+        place = folder if code is not None else None  # where it is begun, Python looks first
+        return subprocess.Popen(line, env=told, cwd=place, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent())
 
 
 async def _key(profile: Path) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.chaos import checks, lives
+from tests.chaos import checks, lives, upgrading
+from tests.chaos.model_checks import Kill
 
 NAMES = {"a": "completed", "b": "failed"}
 FACTS = {"j1": ["job.submitted", "job.placed", "job.requeued", "job.placed", "job.closed"], "j2": ["job.placed", "job.closed"]}
@@ -62,3 +63,11 @@ def test_a_job_that_outlives_its_frozen_node_s_lease_is_found() -> None:
     found = lives.read(["start j1 1 10 1000000000", "beat j1 1 10 5000000001"])
     assert checks.frozen_jobs_died_within_their_lease(found, 1_000_000_000, 4_001, ["j1"]) == []
     assert len(checks.frozen_jobs_died_within_their_lease(found, 1_000_000_000, 4_000, ["j1"])) == 1
+
+
+def test_a_job_that_does_not_outlive_an_agent_s_end_or_runs_twice_is_found() -> None:
+    lines, kill = ["start j1 1 10 100", "beat j1 1 10 900", "start j2 1 11 100", "beat j2 1 11 900"], Kill("node-1", 500)
+    assert upgrading.violations(lives.read(lines), [kill], 2) == []
+    assert upgrading.violations(lives.read(lines), [kill], 3) == ["2 of 3 jobs have lived"]
+    assert upgrading.violations(lives.read(lines[:3]), [kill], 2) == ["1 jobs did not live when node-1 was ended: j2"]
+    assert upgrading.violations(lives.read([*lines, "start j1 2 12 950"]), [kill], 2) == ["j1 has an attempt 2"]
