@@ -16,12 +16,18 @@ CLOCKS: Final = "clocks"
 PERSISTENCE: Final = "persistence"
 COMPUTE_MODE: Final = "compute-mode"
 ECC: Final = "ecc"
+MIG: Final = "mig"
+COMPUTE_PARTITION: Final = "compute-partition"
+MEMORY_PARTITION: Final = "memory-partition"
 RESET: Final = "reset"
 
 # People's word for the empty value.
 DEFAULT: Final = "default"
 ON_OFF: Final = ("on", "off")
 COMPUTE_MODES: Final = ("default", "exclusive_process", "prohibited")
+# How AMD's cards are divided.
+COMPUTE_PARTITIONS: Final = ("SPX", "DPX", "TPX", "QPX", "CPX")
+MEMORY_PARTITIONS: Final = ("NPS1", "NPS2", "NPS4", "NPS8")
 # What became of it: done; the device, its driver or its binding does not have it; the agent may not; anything else.
 DONE: Final = "done"
 LACKING: Final = "lacking"
@@ -33,13 +39,15 @@ MW: Final = 1_000
 
 class Row(NamedTuple):
     """`read` gives a value as it is recorded, and raises Refused. One that is `once` is no state of the device: done, it is over. One that
-    `needs_free` is done when nobody has the device, and nobody is given it meanwhile.
+    `needs_free` is done when nobody has the device, and nobody is given it meanwhile. `by_itself` names what the empty value is, of a mode
+    that its node reports: a device that is so already need not be free for it.
     """
 
     takes: str
     read: Callable[[str, Gpu], str]
     once: bool = False
     needs_free: bool = False
+    by_itself: str = ""
 
 
 def read(control: str, value: str, gpu: Gpu) -> str:
@@ -59,6 +67,12 @@ def lasts(control: str, value: str) -> bool:
 
 def needs_free(control: str) -> bool:
     return control in ROWS and ROWS[control].needs_free
+
+
+def meant(control: str, value: str) -> str:
+    """The mode that a value of a control means; empty of one that is no mode."""
+    row = ROWS.get(control)
+    return (value or row.by_itself) if row is not None and row.by_itself else ""
 
 
 def range_of(value: str) -> tuple[int, int]:
@@ -134,5 +148,12 @@ ROWS: Final[dict[str, Row]] = {
     PERSISTENCE: Row("on or off", _one_of(PERSISTENCE, ON_OFF)),
     COMPUTE_MODE: Row("exclusive_process or prohibited", _one_of(COMPUTE_MODE, COMPUTE_MODES)),
     ECC: Row("on or off", _one_of(ECC, ON_OFF)),
+    MIG: Row("on or off", _one_of(MIG, ON_OFF), needs_free=True, by_itself="off"),
+    COMPUTE_PARTITION: Row(
+        ", ".join(COMPUTE_PARTITIONS), _one_of(COMPUTE_PARTITION, COMPUTE_PARTITIONS), needs_free=True, by_itself=COMPUTE_PARTITIONS[0]
+    ),
+    MEMORY_PARTITION: Row(
+        ", ".join(MEMORY_PARTITIONS), _one_of(MEMORY_PARTITION, MEMORY_PARTITIONS), needs_free=True, by_itself=MEMORY_PARTITIONS[0]
+    ),
     RESET: Row("nothing", _nothing, once=True, needs_free=True),
 }

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from libs.common import device_controls, gpu_life
-from libs.common.cluster import Cluster, GpuView
+from libs.common.cluster import Cluster, GpuView, node_gpus
 from libs.common.errors import Refused
 from libs.common.facts import GpuControlRequested
 from libs.common.model import JobId
+from libs.common.partition import on_cards_of
 from services.api_gateway import intents
 from services.api_gateway.problems import Problem
 
@@ -33,7 +34,7 @@ def control(body: object, name: str, views: Sequence[GpuView], cluster: Cluster)
     for view in views:
         _check_is_there(view, cluster)
     if device_controls.needs_free(name):
-        _check_free(name, views)
+        _check_free(name, [*views, *_on_their_cards(views, cluster)])
     return [
         GpuControlRequested(uuid=view.gpu.uuid, control=name, value=device_controls.read(name, value, view.gpu), user=user)
         for view in views
@@ -46,6 +47,13 @@ def _check_is_there(view: GpuView, cluster: Cluster) -> None:
         raise Problem(409, f"GPU {view.gpu.uuid} is lost: its node {view.node_id} did not find it when its agent began")
     if not node.takes_controls:
         raise Problem(409, f"the agent of node {view.node_id} is too old to be told: upgrade it to this version")
+
+
+def _on_their_cards(views: Sequence[GpuView], cluster: Cluster) -> list[GpuView]:
+    """The other parts of their cards."""
+    parts = [each for view in views for each in node_gpus(cluster, cluster.nodes[view.node_id]) if each.present]
+    cards = on_cards_of((each.gpu.uuid for each in parts), (view.gpu.uuid for view in views))
+    return [cluster.gpus[uuid] for uuid in cards if all(uuid != view.gpu.uuid for view in views)]
 
 
 def _check_free(name: str, views: Sequence[GpuView]) -> None:

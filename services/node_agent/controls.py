@@ -19,6 +19,7 @@ from libs.common.error_catalogue import DRAIN_THEN_RESET
 from libs.common.facts import NodeFact
 from libs.common.messages import ControlOrder
 from libs.common.model import Gpu, GpuId, NodeId
+from libs.common.partition import on_cards_of
 from services.node_agent.health import devices as d
 from services.node_agent.health.devices import Devices, Trouble
 from services.node_agent.observations import DeviceReset
@@ -31,7 +32,8 @@ Key = tuple[GpuId, str]
 
 class Controls(msgspec.Struct):
     """`wishes` is the newest of each control of each device, with what the log knows of it; `todo` are those to carry out, `busy` the
-    devices that are being told something. `hot` is what a device is told while it is too hot, `too_hot` those that are.
+    devices that are being told something; `modes` are those that devices are in. `hot` is what a device is told while it is too hot,
+    `too_hot` those that are.
     """
 
     policy: dict[str, tuple[str, int]] = {}
@@ -40,6 +42,7 @@ class Controls(msgspec.Struct):
     wishes: dict[Key, ControlOrder] = {}
     todo: dict[Key, None] = {}
     busy: dict[GpuId, None] = {}
+    modes: dict[Key, str] = {}
     unsaid: list[NodeFact] = []
 
 
@@ -100,18 +103,24 @@ def reason(control: str) -> str:
     return f"{control}_asked"
 
 
-def due(controls: Controls, devices: Devices, held: Collection[GpuId]) -> list[ControlOrder]:
-    """What is to be carried out now. `held` are the devices that somebody has."""
+def due(controls: Controls, devices: Devices, node_id: NodeId, held: Collection[GpuId]) -> list[ControlOrder]:
+    """What is to be carried out now. `held` are the devices of whose cards somebody has something."""
     found = []
     for key in list(controls.todo):
         order, uuid = wanted(controls, key), key[0]
+        if _is_so(controls, order):
+            del controls.todo[key]
+            if not order.outcome:
+                carried_out(controls, devices, node_id, replace(order, outcome=c.DONE))
+            continue
         if c.needs_free(order.control):
             verdict = DRAIN_THEN_RESET if order.control == c.RESET else ""
-            d.hurt(devices, uuid, reason(order.control), Trouble(gpu_life.OFFLINE, "it was asked for", verdict, d.OPERATOR))
+            for each in [uuid] if verdict else _on_its_card(controls, uuid):
+                d.hurt(devices, each, reason(order.control), Trouble(gpu_life.OFFLINE, "it was asked for", verdict, d.OPERATOR))
         if order.control == c.RESET:
             del controls.todo[key]
             continue
-        waits = uuid in controls.busy or uuid in devices.resetting or (uuid in held and c.needs_free(order.control))
+        waits = bool(on_cards_of([uuid], controls.busy)) or uuid in devices.resetting or (uuid in held and c.needs_free(order.control))
         if not waits:
             del controls.todo[key]
             controls.busy[uuid] = None
@@ -119,12 +128,25 @@ def due(controls: Controls, devices: Devices, held: Collection[GpuId]) -> list[C
     return found
 
 
+def _is_so(controls: Controls, order: ControlOrder) -> bool:
+    """A mode that the device is in already needs no free device; nor is one tried again that was not to be had, each time taking it out."""
+    mode = c.meant(order.control, order.value)
+    given_up = order.outcome not in ("", c.DONE)
+    return bool(mode) and order.uuid not in controls.busy and (given_up or controls.modes.get((order.uuid, order.control)) == mode)
+
+
 def carried_out(controls: Controls, devices: Devices, node_id: NodeId, order: ControlOrder) -> None:
     """`order` says what became of it."""
     controls.busy.pop(order.uuid, None)
-    d.cleared(devices, order.uuid, reason(order.control))
+    for uuid in on_cards_of(devices.troubles, [order.uuid]):
+        d.cleared(devices, uuid, reason(order.control))
     why = "" if order.request else TOO_HOT if order.value else COOL
     _say(controls, node_id, replace(order, detail="; ".join(filter(None, (why, order.detail)))))
+
+
+def _on_its_card(controls: Controls, uuid: GpuId) -> list[GpuId]:
+    """The device, and the other parts of its card."""
+    return [uuid, *(each for each in on_cards_of((known for known, _ in controls.modes), [uuid]) if each != uuid)]
 
 
 def was_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: DeviceReset) -> None:

@@ -12,6 +12,7 @@ from libs.common import facts as f
 from libs.common.facts import NodeFact
 from libs.common.job_life import BY_THE_AGENT
 from libs.common.model import NodeId
+from libs.common.partition import on_cards_of
 from services.node_agent import actions as a
 from services.node_agent import controls as dc
 from services.node_agent import serving
@@ -40,7 +41,10 @@ STOPPED: Final = "stopped"
 
 
 def decide(state: State, now_ns: int) -> list[a.Action]:
-    """All that can be done now. Call again after any observation, and at `next_due_ns`."""
+    """All that can be done now. Call again after any observation, and at `next_due_ns`. What a node is goes before what it says."""
+    if state.changed and not state.lost:
+        state.changed = False
+        return [a.BeginAgain("its devices are others now")]
     asked = _write_lease(state)
     facts: list[NodeFact] = []
     marks: list[Mark] = []
@@ -95,9 +99,11 @@ def _devices(state: State, now_ns: int) -> list[a.Action]:
     if not state.devices.troubles and not state.controls.todo:
         state.devices.look_at_ns = 0
         return []
-    held = {uuid: None for attempt in state.attempts.values() if attempt.phase != s.REFUSED for uuid in attempt.gpus}
-    told = [a.ControlDevice(order) for order in dc.due(state.controls, state.devices, held)]
-    resets = d.begin_resets(state.devices, {**held, **state.controls.busy}, now_ns)
+    had = [uuid for attempt in state.attempts.values() if attempt.phase != s.REFUSED for uuid in attempt.gpus]
+    held = on_cards_of([*state.devices.troubles, *(uuid for uuid, _ in state.controls.todo)], had)
+    told = [a.ControlDevice(order) for order in dc.due(state.controls, state.devices, state.node_id, held)]
+    taken = on_cards_of(state.devices.troubles, [*had, *state.controls.busy])
+    resets = d.begin_resets(state.devices, taken, now_ns)
     return [*told, *(a.ResetDevice(uuid, why, dc.lasting(state.controls, uuid)) for uuid, why in resets.items())]
 
 

@@ -145,6 +145,13 @@ class DeviceControlled(msgspec.Struct, frozen=True):
     order: ControlOrder
 
 
+class DevicesFound(msgspec.Struct, frozen=True):
+    """The node was searched for devices again. `modes`: see `controls.Controls`; `changed`: they are not those that it registered."""
+
+    modes: dict[tuple[GpuId, str], str]
+    changed: bool
+
+
 class FactsStored(msgspec.Struct, frozen=True):
     """The log acknowledged a commit of ours."""
 
@@ -167,6 +174,7 @@ Observation = (
     | DeviceAils
     | DeviceReset
     | DeviceControlled
+    | DevicesFound
     | FactsStored
 )
 

@@ -33,7 +33,7 @@ from services.node_agent.channels import Channels
 from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
-from services.node_agent.device_commands import carry_out
+from services.node_agent.device_commands import Controlling, modes_of
 from services.node_agent.device_holders import isolation
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
@@ -105,6 +105,7 @@ class Agent:
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
         self.instances = Instances(driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key))
+        self.controlling = Controlling(driver, self.instances, self.tell)
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
         self.granted = (0, 0)
@@ -160,6 +161,7 @@ class Agent:
     async def _open(self, adopted: Sequence[o.Adopted]) -> None:
         self.driver.baseline |= await idle(self.memory, self.machine.boot_id)
         self.inventory = await self.driver.inventory()
+        self.state.controls.modes = modes_of(self.driver, self.inventory)
         devices.begin(self.state.devices, self.machine.boot_id, self.inventory, await self.memory.kept(devices.FILE))
         controls.begin(self.state.controls, self.inventory)
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
@@ -321,7 +323,7 @@ class Agent:
         self.tell(await reset(self.driver, self.memory.keep, action))
 
     async def _control(self, order: ControlOrder) -> None:
-        self.tell(o.DeviceControlled(await carry_out(self.driver, order)))
+        self.inventory = await self.controlling.control(order) or self.inventory
 
     async def _probe(self, action: a.ProbeReplica) -> None:
         self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))

@@ -52,7 +52,8 @@ ASK_JITTER_NS: Final = 200 * MS
 
 class State(msgspec.Struct, kw_only=True):
     """`desired_seq` is the sequence of the last full desired state: orders up to it are old. `touched` are the attempts to look
-    at again; `timers` says when to look at one although nothing happened. `release_ns` is how long a device may take to be clean.
+    at again; `timers` says when to look at one although nothing happened; `changed`: what the node registered of its devices is not so any
+    more. `release_ns` is how long a device may take to be clean.
     """
 
     node_id: NodeId
@@ -76,6 +77,7 @@ class State(msgspec.Struct, kw_only=True):
     to_forget: list[Attempt] = []
     release_ns: int = 30_000_000_000
     devices: d.Devices = msgspec.field(default_factory=d.Devices)
+    changed: bool = False
     controls: dc.Controls = msgspec.field(default_factory=dc.Controls)
 
 
@@ -154,6 +156,8 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
                     dc.again(state.controls, uuid)
         case o.DeviceReset():
             dc.was_reset(state.controls, state.devices, state.node_id, seen)
+        case o.DevicesFound(modes, changed):
+            state.controls.modes, state.changed = modes, state.changed or changed
         case o.DeviceControlled(order):
             dc.carried_out(state.controls, state.devices, state.node_id, order)
         case _:

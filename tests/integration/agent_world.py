@@ -13,6 +13,7 @@ from libs.common import facts as f
 from libs.common.clock import SystemClock
 from libs.common.errors import MusterError
 from libs.common.messages import (
+    ControlOrder,
     Desired,
     DesiredAsk,
     Heartbeat,
@@ -64,6 +65,7 @@ class Scheduler:
         self.deaf = False
         self.starts: dict[AttemptRef, StartOrder] = {}
         self.stops: dict[AttemptRef, StopOrder] = {}
+        self.controls: dict[tuple[GpuId, str], ControlOrder] = {}
         self.incarnation = 0
         self.asked = 0
 
@@ -77,13 +79,15 @@ class Scheduler:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
         verdict = self.verdict if beat.incarnation == self.incarnation or self.incarnation == 0 else "ok"
         lease_ms = self.lease_ms if verdict == "ok" else 0
-        wanted = digest(self.starts, ((ref, stop.signal, stop.grace_ms) for ref, stop in self.stops.items()))
+        stops = ((ref, stop.signal, stop.grace_ms) for ref, stop in self.stops.items())
+        wanted = digest(self.starts, stops, ((uuid, control, order.request) for (uuid, control), order in self.controls.items()))
         return msgspec.msgpack.encode(Lease(EPOCH, verdict, beat.sent_boot_ns, lease_ms, HEARTBEAT_MS, wanted, self.seq))
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
         self.asked += 1
         ask = msgspec.msgpack.decode(data, type=DesiredAsk)
         full = Desired(EPOCH, ask.incarnation, self.seq, tuple(self.starts.values()), tuple(self.stops.values()))
+        full = msgspec.structs.replace(full, controls=tuple(self.controls.values()))
         return msgspec.msgpack.encode(full)
 
     async def send(self, *wanted: Order) -> None:

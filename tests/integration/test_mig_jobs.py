@@ -4,19 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
-from agent_world import World, world_at
+from agent_world import EPOCH, NODE, World, world_at
 
 from libs.common import facts as f
 from libs.common.gpu_life import QUARANTINED
-from libs.common.messages import StartOrder
+from libs.common.messages import ControlOrder, Orders, StartOrder
 from libs.common.model import MIG, GpuHold, GpuId
+from libs.common.subjects import orders
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import CreateMigInstance, Done
 from services.node_agent.health import returning
 from tests.drivers.conftest import fakes, libraries  # noqa: F401
 from tests.drivers.fakes import Fakes
+from tests.drivers.test_amd import FIRST as AMD_FIRST
+from tests.drivers.test_amd import SECOND as AMD_SECOND
+from tests.drivers.test_amd import amd_alone
 from tests.drivers.test_nvidia import FIRST, SECOND, nvidia_alone
 
 SOON_NS = 300_000_000
@@ -185,3 +190,91 @@ async def test_simulated_cards_are_cut_the_same_way(tmp_path: Path) -> None:
         assert (await world.output("j")).data == b"MIG-n-0-0\n"
         await start(world, "k", SHOW, 0b1100, GpuId("GPU-n-0"))
         assert "has no room for 3g.40gb at slice 2" in (await world.said(f.JobRefused, "k")).reason
+
+
+async def tell(world: World, control: str, value: str, uuid: GpuId = FIRST) -> f.GpuControlled:
+    """As the scheduler sends an operator's wish on, until its node has said what became of it."""
+    world.scheduler.seq += 1
+    order = ControlOrder(uuid, control, value, world.scheduler.seq)
+    world.scheduler.controls[uuid, control] = order
+    await world.bus.publish(orders(NODE), msgspec.msgpack.encode(Orders(EPOCH, (), (order,))))
+    await world.until(lambda: order.request in [fact.request for fact in world.facts(f.GpuControlled)])
+    return next(fact for fact in world.facts(f.GpuControlled) if fact.request == order.request)
+
+
+def registered(world: World) -> dict[GpuId, bool]:
+    return {gpu.uuid: gpu.mig for gpu in world.facts(f.NodeRegistered)[-1].gpus}
+
+
+async def test_the_mode_of_a_free_card_is_set_and_registered_while_a_job_lives_on_another(world: World) -> None:
+    await start(world, "j", WAIT)
+    await world.said(f.JobStarted, "j")
+    assert (await tell(world, "mig", "on", SECOND)).outcome == "done"
+    assert registered(world) == {FIRST: True, SECOND: True}
+    kinds = [f.kind_of(fact) for commit in world.commits() for fact in commit.facts]
+    assert kinds.index("gpu.controlled") > len(kinds) - 1 - kinds[::-1].index("node.registered")
+    last = world.facts(f.NodeRegistered)[-1]
+    assert (last.incarnation, [ref.job_id for ref in last.attempts]) == (2, ["j"])
+    await start(world, "k", SHOW, HIGH, SECOND)
+    assert (await world.said(f.JobReleased, "k")).checks["mig"] == "gone"
+    (world.state_dir / "go").touch()
+    assert (await world.said(f.JobFinished, "j")).exit_code == 0
+
+
+async def test_the_mode_waits_for_the_jobs_of_its_card_and_nobody_s_instances_go_with_it(world: World) -> None:
+    await start(world, "j", WAIT)
+    await world.said(f.JobStarted, "j")
+    asking = asyncio.create_task(tell(world, "mig", "off"))
+    await world.until(lambda: [fact.reason for fact in world.facts(f.GpuFaulted)] == ["mig_asked"])
+    assert isinstance(world.real, LocalDriver)
+    await world.real.control(FIRST, CreateMigInstance("1g.10gb", 1))
+    (world.state_dir / "go").touch()
+    assert (await asking).outcome == "done"
+    assert registered(world) == {FIRST: False, SECOND: False} and await there(world) == []
+    await world.until(lambda: len(world.facts(f.GpuRecovered)) == 1)
+    await start(world, "k", SHOW, 0)
+    assert (await world.said(f.JobFinished, "k")).exit_code == 0
+
+
+async def test_a_card_that_lacks_it_says_so_and_one_that_needs_a_reset_for_it_is_reset(
+    world: World,
+    fakes: Fakes,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fakes.tell("nvidia", "nvmlDeviceGetMigMode 1 3", "nvmlDeviceSetMigMode 1 3")
+    found = await tell(world, "mig", "on", SECOND)
+    assert (found.outcome, found.detail) == ("lacking", "Not Supported")
+    found = await tell(world, "compute-partition", "CPX", SECOND)
+    assert (found.outcome, found.detail) == ("lacking", "NVIDIA's devices are divided by MIG")
+    fakes.tell("nvidia", "pending 1 1")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    assert isinstance(world.real, LocalDriver)
+    await world.real.close()
+    found = await tell(world, "mig", "on", SECOND)
+    assert (found.outcome, found.detail) == ("failed", "it counts after a reset, and it cannot be reset: nvidia-smi is not on PATH")
+    assert registered(world) == {FIRST: True, SECOND: False}
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\ntouch {fakes.folder}/nvidia.reset\n")
+    tool.chmod(0o755)
+    assert (await tell(world, "mig", "on", SECOND)).outcome == "done"
+    assert registered(world) == {FIRST: True, SECOND: True}
+
+
+async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(tmp_path: Path, fakes: Fakes) -> None:  # noqa: F811
+    fakes.tell("amd", "count * 2")
+    driver = amd_alone()
+    async with world_at(tmp_path / "state", real=driver) as world:
+        await start(world, "j", f"{SHOW}$ROCR_VISIBLE_DEVICES; sleep 1", 0, AMD_SECOND)
+        await world.said(f.JobStarted, "j")
+        assert (await tell(world, "compute-partition", "CPX", AMD_FIRST)).outcome == "done"
+        assert len(registered(world)) == 9 and GpuId(f"{AMD_FIRST}.7") in registered(world)
+        await start(world, "k", "echo $ROCR_VISIBLE_DEVICES", 0, GpuId(f"{AMD_FIRST}.2"))
+        await world.said(f.JobFinished, "k")
+        assert (await world.output("k")).data == b"2\n"
+        assert (await world.said(f.JobFinished, "j")).exit_code == 0
+        assert (await tell(world, "mig", "on", AMD_FIRST)).detail == "AMD's devices are divided by partitions"
+        assert (await tell(world, "compute-partition", "", AMD_FIRST)).outcome == "done"
+        assert list(registered(world)) == [AMD_FIRST, AMD_SECOND]
+    await driver.close()

@@ -13,7 +13,7 @@ from libs.common.model import AttemptRef, Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Reset, Sample, SetPowerCap
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Modes, Reset, Sample, SetPowerCap
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
 from services.node_agent.retention import Keep, Pruned
 from services.node_agent.state import key_of
@@ -212,6 +212,9 @@ class SimDriver:
 
     def version_of(self, uuid: GpuId) -> str:
         return ""
+
+    def modes(self, uuid: GpuId) -> Modes:
+        return Modes()
 
     async def sample(self) -> Mapping[GpuId, Sample]:
         await asyncio.sleep(DISK_S)

@@ -35,6 +35,11 @@ def test_every_control_but_the_reset_is_a_command() -> None:
         r.SetComputeMode("default"),
         r.SetEcc(None),
     ]
+    assert [COMMANDS[name]("") for name in ("mig", "compute-partition", "memory-partition")] == [
+        r.SetMigMode(False),
+        r.SetPartition(compute="SPX"),
+        r.SetPartition(memory="NPS1"),
+    ]
     assert (COMMANDS["clocks"]("1200-1500"), COMMANDS["ecc"]("off")) == (r.LockClocks(1200, 1500), r.SetEcc(False))
 
 
@@ -69,6 +74,8 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
         (order("clocks", "100-1500"), "failed", "100 MHz is out of bounds: 210 to 1980"),
         (order("power", "300", uuid=GpuId("x")), "failed", "this node has no GPU x: muster gpus lists them"),
         (order("ecc", "on"), "lacking", "a simulated device has none"),
+        (order("mig", "on"), "done", ""),
+        (order("compute-partition", "CPX"), "lacking", "a simulated device has none"),
         (order("persistence", "on"), "done", "simulated: nothing comes of it"),
         (order("colour", "red"), "lacking", "this node's agent does not know it: it is older than the gateway"),
     ],

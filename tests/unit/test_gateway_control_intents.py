@@ -48,6 +48,17 @@ def test_what_a_device_does_not_take_is_refused(name: str, body: dict[str, Any],
         said(name, device(), **body)
 
 
+def test_a_card_that_is_divided_is_free_when_all_its_parts_are() -> None:
+    parts = [device(uuid="g"), device("j.1", uuid="g.1"), device(uuid="h")]
+    cluster = Cluster(nodes={NODE: Node(NODE, "healthy", takes_controls=True, gpus=[part.gpu.uuid for part in parts])})
+    cluster.gpus = {part.gpu.uuid: part for part in parts}
+    with pytest.raises(Problem, match="compute-partition needs the device free, and j has a part of it"):
+        control({"value": "SPX"}, "compute-partition", parts[:1], cluster)
+    assert control({"value": "off"}, "mig", parts[2:], cluster) == [GpuControlRequested(uuid=GpuId("h"), control="mig", value="off")]
+    with pytest.raises(Refused, match="give one of SPX, DPX, TPX, QPX, CPX, default"):
+        control({"value": "cpx"}, "compute-partition", parts[2:], cluster)
+
+
 def test_a_reset_needs_a_device_that_nobody_has_or_that_drains() -> None:
     assert said("reset", device()) == [fact("reset")]
     assert said("reset", device("j.1", "draining")) == [fact("reset")]

@@ -60,6 +60,37 @@ def ecc(mode: str, where: controls.Where) -> int:
 
 
 @command.command()
+@click.argument("mode", metavar="on|off")
+@controls.devices
+def mig(mode: str, where: controls.Where) -> int:
+    """Turn MIG mode of NVIDIA's GPUs on or off.
+
+    In MIG mode only instances can be used (`--mig 3g.40gb`); a GPU needs to be free for it, and is reset where its card asks for that.
+
+    \b
+    muster drain --gpu-id GPU-8f7e...
+    muster gpu mig on --gpu-id GPU-8f7e... && muster online --gpu-id GPU-8f7e...
+    """
+    return controls.tell("mig", mode, where)
+
+
+@command.command("compute-partition")
+@click.argument("mode", metavar="SPX|DPX|TPX|QPX|CPX")
+@controls.devices
+def compute_partition(mode: str, where: controls.Where) -> int:
+    """Divide the compute of AMD's GPUs: each part is a GPU of its own. All of a card needs to be free."""
+    return controls.tell("compute-partition", mode, where)
+
+
+@command.command("memory-partition")
+@click.argument("mode", metavar="NPS1|NPS2|NPS4|NPS8")
+@controls.devices
+def memory_partition(mode: str, where: controls.Where) -> int:
+    """Divide the memory of AMD's GPUs. The driver may ask for all of its GPUs to be free, and says so."""
+    return controls.tell("memory-partition", mode, where)
+
+
+@command.command()
 @controls.devices
 def reset(where: controls.Where) -> int:
     """Reset GPUs that nobody has.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Sample
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Modes, Sample
 
 # Major and minor numbers of character devices.
 DeviceNodes = Mapping[GpuId, Sequence[tuple[int, int]]]
@@ -40,6 +40,10 @@ class Driver(Protocol):
 
     def version_of(self, uuid: GpuId) -> str:
         """The version of the device's driver; empty where it is not known."""
+        ...
+
+    def modes(self, uuid: GpuId) -> Modes:
+        """How the device is divided, as the last inventory found it."""
         ...
 
     async def sample(self) -> Mapping[GpuId, Sample]:

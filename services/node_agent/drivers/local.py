@@ -15,7 +15,19 @@ from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, sysfs
 from services.node_agent.drivers.child import VENDORS
-from services.node_agent.drivers.readings import Command, Device, Done, Event, Fault, Lacking, Reset, Sample, SetMigMode, SetPartition
+from services.node_agent.drivers.readings import (
+    Command,
+    Device,
+    Done,
+    Event,
+    Fault,
+    Lacking,
+    Modes,
+    Reset,
+    Sample,
+    SetMigMode,
+    SetPartition,
+)
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import Part, groups, switch, topology
 from services.node_agent.drivers.vendor_devices import VendorDevices
@@ -85,6 +97,13 @@ class LocalDriver:
 
     def version_of(self, uuid: GpuId) -> str:
         return next((device.driver_version for known, _, device in self._devices() if known == uuid), "")
+
+    def modes(self, uuid: GpuId) -> Modes:
+        device = next((device for known, _, device in self._devices() if known == uuid), None)
+        if device is None:
+            return Modes()
+        mig = None if isinstance(device.mig, Lacking) else device.mig
+        return Modes(mig, *("" if isinstance(mode, Lacking) else mode for mode in (device.compute_partition, device.memory_partition)))
 
     async def sample(self) -> Mapping[GpuId, Sample]:
         return await self._sample(None)

@@ -29,6 +29,8 @@ class Lacking(msgspec.Struct, frozen=True, tag=True):
     denied: bool = False
 
 
+# Of a mode that was set: the driver keeps it until then.
+AFTER_RESET: Final = "it counts after a reset"
 NOT_READ: Final = Lacking("this vendor's binding does not give it")
 Reading = int | Lacking
 
@@ -68,6 +70,14 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     links: tuple[Link, ...] | Lacking = NOT_READ
     power_mw: tuple[int, int] | Lacking = NOT_READ
     clocks_mhz: tuple[int, int] | Lacking = NOT_READ
+
+
+class Modes(msgspec.Struct, frozen=True):
+    """How a device is divided: whether it is in MIG mode, and AMD's partitions. None and empty: it is not told."""
+
+    mig: bool | None = None
+    compute: str = ""
+    memory: str = ""
 
 
 class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):

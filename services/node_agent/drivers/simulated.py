@@ -19,7 +19,7 @@ from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Process, Sample
+from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Modes, Process, Sample
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
 from services.node_agent.supervision import processes
@@ -85,6 +85,7 @@ class SimulatedDriver:
 
     def __init__(self, node_id: str, count: int, model: str = "Simulated H100", memory_gib: int = 80) -> None:
         self.gpus = [_device(node_id, index, count, model, memory_gib) for index in range(count)]
+        self.profiles = {gpu.uuid: gpu.mig_profiles for gpu in self.gpus if gpu.mig_profiles}
         self.held: dict[GpuId, str] = {}
         self.said: list[Event] = []
         self.nodes: DeviceNodes = {}
@@ -120,6 +121,11 @@ class SimulatedDriver:
     def version_of(self, uuid: GpuId) -> str:
         return ""
 
+    def modes(self, uuid: GpuId) -> Modes:
+        """A card in name only can be cut while it is used whole: it is in MIG mode unless it was told not to be."""
+        gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
+        return Modes(None if gpu is None or uuid not in self.profiles else bool(gpu.mig_profiles))
+
     async def events(self) -> Sequence[Event]:
         said, self.said = self.said, []
         return said
@@ -150,6 +156,9 @@ class SimulatedDriver:
             case r.Reset():
                 del self.told[uuid]
                 return Done(note="simulated: nothing was reset")
+            case r.SetMigMode(on) if uuid in self.profiles:
+                cuts = self.profiles[uuid] if on else ()
+                self.gpus = [msgspec.structs.replace(gpu, mig_profiles=cuts) if gpu.uuid == uuid else gpu for gpu in self.gpus]
             case r.CreateMigInstance() | r.DestroyMigInstance() | r.ListMigInstances():
                 return simulated_mig.told(self.instances.setdefault(uuid, {}), mig.card_of(gpu.mig_profiles), uuid, command)
             case _:

@@ -32,6 +32,7 @@ class VendorDevices:
         self.unsaid: list[Event] = []
 
     async def discover(self) -> None:
+        """One that is there and does not answer is what it was before."""
         try:
             (found,) = await self.process.ask(Ask(r.LIST))
         except Silent as error:
@@ -43,7 +44,8 @@ class VendorDevices:
         if not found.devices:
             await self.close()  # a process that has nothing to do
         answers = await self._each(r.DESCRIBE, found.devices)
-        self.devices = {address: answer for address, answer in answers.items() if isinstance(answer, Device)}
+        known = {**self.devices, **{address: answer for address, answer in answers.items() if isinstance(answer, Device)}}
+        self.devices = {address: known[address] for address in found.devices if address in known}
 
     async def sample(self, addresses: Sequence[str]) -> dict[str, Sample]:
         """Of those that answer."""

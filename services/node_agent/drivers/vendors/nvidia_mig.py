@@ -15,7 +15,6 @@ from services.node_agent.drivers.vendors import Refusal, words
 COMPUTE_INSTANCES_MAX: Final = 8
 # No profile has more places, and no card more instances.
 PLACES_MAX: Final = 16
-AFTER_RESET: Final = "it counts after a reset"
 
 
 class Profile(NamedTuple):
@@ -47,7 +46,7 @@ def told(nvml: Any, handle: Any, command: MigCommand) -> Done:  # noqa: ANN401
     match command:
         case r.SetMigMode(on):
             nvml.nvmlDeviceSetMigMode(handle, int(on))
-            return Done("" if nvml.nvmlDeviceGetMigMode(handle)[0] == int(on) else AFTER_RESET)
+            return Done("" if nvml.nvmlDeviceGetMigMode(handle)[0] == int(on) else r.AFTER_RESET)
         case r.CreateMigInstance(profile, start):
             return Done(instances=(_create(nvml, handle, profile, start),))
         case r.DestroyMigInstance(number):

@@ -1,0 +1,94 @@
+"""What the agent's core makes of modes that divide devices: they need a free card, and other devices are registered."""
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.messages import ControlOrder, StartOrder
+from libs.common.model import MIG, GpuHold, GpuId
+from services.node_agent import actions as a
+from services.node_agent import observations as o
+from services.node_agent.controls import Key
+from services.node_agent.holders import slices_of_others
+from tests.given_node import GPU, INCARNATION, NODE, Node, ref, start
+from tests.unit.test_agent_controls import OTHER, POWER, asked, became, desired, said
+from tests.unit.test_agent_devices import ended, fault, left, node, others, recorded
+
+ON = ControlOrder(GPU, "mig", "on", 30)
+PART = GpuId(f"{GPU}.1")
+CPX = ControlOrder(GPU, "compute-partition", "CPX", 31)
+AGAIN = a.BeginAgain("its devices are others now")
+
+
+def with_modes(made: Node, **modes: str) -> Node:
+    found: dict[Key, str] = {(GPU, control.replace("_", "-")): mode for control, mode in modes.items()}
+    made.state.controls.modes = found
+    return made
+
+
+def waits(order: ControlOrder, uuid: GpuId = GPU) -> f.GpuFaulted:
+    return fault(f"{order.control}_asked", "", uuid=uuid, detail="it was asked for", source="operator")
+
+
+def test_a_mode_waits_until_nobody_has_the_device_and_keeps_new_work_off() -> None:
+    made = with_modes(node(), mig="off").running()
+    did = asked(made, ON)
+    assert (others(did), recorded(did)) == ([], [waits(ON)])
+    ended(made)
+    assert others(left(made)) == [a.ControlDevice(ON), a.ForgetJob(ref(), 0)]
+    assert recorded(made.see(became(ON))) == [f.GpuRecovered(node_id=NODE, uuid=GPU), said(ON)]
+
+
+def test_a_device_that_is_so_already_is_not_waited_for() -> None:
+    made = with_modes(node(), mig="on").running()
+    assert recorded(asked(made, ON)) == [said(ON)]
+    off = with_modes(node(), mig="off").running()
+    assert recorded(asked(off, replace(ON, value=""))) == [said(replace(ON, value=""))]
+
+
+def test_the_next_agent_leaves_alone_what_is_so_and_what_was_not_to_be_had_and_sets_what_was_lost() -> None:
+    for outcome, mode, did in (("done", "on", []), ("lacking", "off", []), ("done", "off", [a.ControlDevice(replace(ON, outcome="done"))])):
+        made = with_modes(node(), mig=mode)
+        assert others(desired(made, replace(ON, outcome=outcome, in_force="on" if outcome == "done" else ""))) == [
+            replace(each, order=replace(each.order, in_force="on")) for each in did
+        ]
+
+
+def test_other_devices_are_registered_before_anything_is_said_of_them() -> None:
+    made = with_modes(node(), mig="off")
+    asked(made, ON)
+    assert made.see(o.DevicesFound({(GPU, "mig"): "on"}, True), became(ON)) == [AGAIN]
+    did = made.did()
+    assert recorded(did) == [f.GpuRecovered(node_id=NODE, uuid=GPU), said(ON)] and AGAIN not in did
+    assert made.state.controls.modes == {(GPU, "mig"): "on"}
+
+
+def test_devices_that_are_the_same_are_not_registered_again_nor_those_of_a_lost_node() -> None:
+    made = node()
+    assert made.see(o.DevicesFound({}, False)) == []
+    made.lease(verdict="lost", lease_ms=0)
+    assert AGAIN not in made.see(o.DevicesFound({}, True))
+
+
+def test_all_parts_of_a_card_are_kept_free_for_it_and_told_one_thing_at_a_time() -> None:
+    made = node()
+    made.state.controls.modes = {(GPU, CPX.control): "SPX", (PART, CPX.control): "SPX", (OTHER, CPX.control): "SPX"}
+    order = replace(start(), gpus=(GpuHold(PART),))
+    made.orders(order)
+    made.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 5, 1))
+    did = asked(made, CPX)
+    assert (others(did), recorded(did)) == ([], [waits(CPX), waits(CPX, PART)])
+    assert asked(made, replace(POWER, uuid=OTHER)) == [a.ControlDevice(replace(POWER, uuid=OTHER))]
+    free = node()
+    assert others(asked(free, CPX, replace(POWER, uuid=PART))) == [a.ControlDevice(CPX)]
+
+
+def test_what_attempts_own_of_a_card_are_all_slices_but_of_those_that_were_refused() -> None:
+    made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), 10, slices={GPU: 0b1}),))
+    holds = (GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111_0000),)
+    orders: list[StartOrder] = [replace(start(job), gpus=holds if job == "j" else (GpuHold(OTHER),)) for job in ("j", "k")]
+    made.orders(*orders)
+    assert slices_of_others(made.state, "") == {GPU: 0b1111_0001}
+    assert slices_of_others(made.state, "j.1") == {GPU: 0b1}
+    made.see(o.LaunchFailed("j.1", "no room"))
+    assert slices_of_others(made.state, "") == {GPU: 0b1}
+    assert made.state.incarnation == INCARNATION
