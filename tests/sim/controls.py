@@ -1,4 +1,4 @@
-"""Operators who set the power limit of devices, take it off, and ask for resets, in one run.
+"""Operators who set the power limit of devices, take it off, ask for resets, and turn MIG mode off and on again, in one run.
 
 By dice of their own, so that the runs without them stay as they were. They see the log, and ask again until what they want stands there.
 """
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 PART_OF_SEEDS: Final = 0.5
 WISHES_MAX: Final = 8
+MODES_MAX: Final = 3
 WITHIN_S: Final = 12.0
 WISHES: Final = ((c.POWER, "300"), (c.POWER, "500"), (c.POWER, ""), (c.RESET, ""))
+# A card is out of MIG mode so long, if it can be had free by then: in the end there is none on which an instance could not be.
+UNCUT_S: Final = 4.0
 LOOK_EVERY_S: Final = 0.5
 
 
@@ -28,6 +31,11 @@ def begin(world: "World") -> None:
     for _ in range(dice.randint(1, WISHES_MAX)):
         machine, at_s = dice.choice(list(world.machines.values())), dice.uniform(0.2, WITHIN_S)
         world.loop.call_at(at_s, want, world, dice.choice(machine.gpus).uuid, *dice.choice(WISHES), -1)
+    for _ in range(dice.randint(0, MODES_MAX)):
+        machine, at_s = dice.choice(list(world.machines.values())), dice.uniform(0.2, WITHIN_S)
+        uuid = dice.choice(machine.gpus).uuid
+        world.loop.call_at(at_s, want, world, uuid, c.MIG, "off", -1)
+        world.loop.call_at(at_s + UNCUT_S, want, world, uuid, c.MIG, "on", -1)
 
 
 def want(world: "World", uuid: GpuId, control: str, value: str, since: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common import mig
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId
@@ -196,6 +197,8 @@ class Machine:
         self.kept_until: dict[GpuId, float] = {}
         # What the driver of the agent that is there now has limited of which device.
         self.capped: dict[GpuId, int] = {}
+        # Cards out of MIG mode.
+        self.uncut: dict[GpuId, None] = {}
         self.instances: dict[GpuId, Instances] = {gpu.uuid: {} for gpu in self.gpus}
         self.agent: Listener | None = None
         self.supervised: dict[AttemptRef, Supervised] = {}
@@ -238,6 +241,14 @@ class Machine:
             supervised.vanish()
             self.ended(supervised, Exit(executed=True, exit_code=None, reason="supervisor_lost"))
             return
+
+    def running_on(self, uuid: GpuId) -> bool:
+        """Whether a process of this boot has it."""
+        return any(hold.uuid == uuid for one in [*self.supervised.values(), *self.forsaken] for hold in one.running.gpus)
+
+    def inventory(self) -> tuple[Gpu, ...]:
+        """The devices as they are now."""
+        return tuple(replace(gpu, mig_profiles=()) if gpu.uuid in self.uncut else gpu for gpu in self.gpus)
 
     @property
     def boot_id(self) -> str:

@@ -203,7 +203,9 @@ class SimDriver:
         self.baseline: dict[str, int] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
-        return self.machine.gpus
+        await asyncio.sleep(DISK_S)
+        self.process.check()
+        return self.machine.inventory()
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         await asyncio.sleep(DISK_S)
@@ -214,7 +216,7 @@ class SimDriver:
         return ""
 
     def modes(self, uuid: GpuId) -> Modes:
-        return Modes()
+        return Modes(uuid not in self.machine.uncut)
 
     async def sample(self) -> Mapping[GpuId, Sample]:
         await asyncio.sleep(DISK_S)
@@ -233,11 +235,21 @@ class SimDriver:
             self.process.check()
             return simulated_mig.told(self.machine.instances[uuid], CARD, uuid, command)
         await asyncio.sleep(RESET_S)
+        if isinstance(command, r.SetMigMode):
+            self._set_mode(uuid, command.on)
         if isinstance(command, SetPowerCap):
             self.capped[uuid] = command.milliwatts
         if isinstance(command, Reset):
             self.capped.pop(uuid, None)
         return Done()
+
+    def _set_mode(self, uuid: GpuId, on: bool) -> None:
+        self.process.check()
+        assert not self.machine.instances[uuid] and not self.machine.running_on(uuid), "a mode is set of a free card"
+        if on:
+            self.machine.uncut.pop(uuid, None)
+        else:
+            self.machine.uncut[uuid] = None
 
     async def topology(self) -> Topology:
         return Topology((), (), simulated=True)
