@@ -36,6 +36,9 @@ ASK_EVERY_NS: Final = 1_000 * MS
 CHECKPOINT_EVERY_NS: Final = 30_000 * MS
 # Facts of attempts; as many errors of devices may come beside them, and one fact of each device.
 RECORD_FACTS_MAX: Final = 128
+# What a look finds when nothing of a job's processes is left.
+PROCESSES: Final = "processes"
+GONE: Final = "gone"
 # The supervisor's word for a job that was told to stop.
 STOPPED: Final = "stopped"
 
@@ -210,8 +213,13 @@ def _check_release(state: State, attempt: Attempt, now_ns: int) -> list[a.Action
 
 
 def _released(state: State, attempt: Attempt, now_ns: int) -> bool:
-    """Proved clean, or given up at the limit: what is not clean then is quarantined."""
-    return attempt.checks is not None and (attempt.clean or now_ns >= attempt.exited_ns + state.release_ns)
+    """Proved clean, or given up: what is not clean then is quarantined. That is at the limit, or at once where nothing is left but devices
+    that will not answer before their machine was started again.
+    """
+    if attempt.checks is None:
+        return False
+    lost = attempt.unclean and attempt.checks.get(PROCESSES) == GONE and all(d.is_gone(state.devices, uuid) for uuid in attempt.unclean)
+    return attempt.clean or bool(lost) or now_ns >= attempt.exited_ns + state.release_ns
 
 
 def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:

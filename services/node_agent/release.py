@@ -11,6 +11,7 @@ from typing import Final
 from libs.common.model import GpuId
 from services.node_agent import actions as a
 from services.node_agent import observations as o
+from services.node_agent.decide import GONE, PROCESSES
 from services.node_agent.device_holders import holders, without_nodes
 from services.node_agent.drivers import Driver
 from services.node_agent.instances import Instances
@@ -40,7 +41,7 @@ async def check(
         held = {**held, uuid: "; ".join(filter(None, (f"open in process {', '.join(who)}", held.get(uuid))))}
     if left:
         held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
-    checks = {"processes": f"left: {', '.join(left)}" if left else "gone", "devices": "held" if held else "free"}
+    checks = {PROCESSES: f"left: {', '.join(left)}" if left else GONE, "devices": "held" if held else "free"}
     if action.cut:
         checks["mig"] = "not looked for: processes are left" if left else "; ".join(cut.values()) or "gone"
     if nodes or unseen:

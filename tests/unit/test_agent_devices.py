@@ -280,6 +280,18 @@ def test_a_device_that_is_not_clean_is_quarantined_and_keeps_it_until_that_is_ov
     assert d.quarantined(again.state.devices) == []
 
 
+def test_a_job_whose_device_is_lost_is_over_at_once_and_not_when_its_device_would_have_to_be_clean() -> None:
+    for error, processes, over in (("xid 79", "gone", True), ("xid 79", "left: 5 sh", False), ("xid 95", "gone", False)):
+        made = node().running()
+        made.see(erred(error))
+        made.see(o.ProcessExited("j.1", GONE))
+        said = recorded(made.see(o.ReleaseChecked("j.1", {"processes": processes}, False, {GPU: "the device is lost"})))
+        assert [type(fact) for fact in said] == ([f.JobFinished, f.JobReleased] if over else [])
+        if over:
+            assert recorded(made.did()) == []
+            assert d.quarantined(made.state.devices) == [GPU]
+
+
 def test_the_order_of_two_jobs_on_two_devices_is_kept_apart() -> None:
     made = node()
     other = msgspec.structs.replace(start("k"), gpus=(GpuHold(OTHER),))

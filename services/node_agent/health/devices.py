@@ -129,6 +129,11 @@ def out(devices: Devices, uuids: Collection[GpuId]) -> str:
     return next((reason for reason, trouble in worst if trouble.health != gpu_life.DEGRADED), "")
 
 
+def is_gone(devices: Devices, uuid: GpuId) -> bool:
+    """Whether only a start of the machine, or somebody's hand, brings it back: no look at it tells more."""
+    return any(trouble.verdict in (e.REBOOT_NODE, e.REPLACE) for trouble in devices.troubles.get(uuid, {}).values())
+
+
 def quarantined(devices: Devices) -> list[GpuId]:
     """Those on which something was left."""
     return [uuid for uuid, troubles in devices.troubles.items() if gpu_life.QUARANTINED in troubles]
