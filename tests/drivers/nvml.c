@@ -1,6 +1,7 @@
 /* A libnvidia-ml.so.1: cards built like H100 at the ABI of driver 580, each on a PCI bus of its own. See fake.h for what tests tell it;
- * keys: count, name, used_mib, pid, mig (its mode at first), degrees, unwell, pending (its mode changes by a reset only), links (how many of NVLink), switch
- * (whether they end at one), xids (its events). A file nvidia.reset is a reset of all cards, at the next nvmlInit. */
+ * keys: count, name, used_mib, pid, mig (its mode at first), degrees, unwell, recovery (its action), pending (its mode changes by a reset only),
+ * links (how many of NVLink), switch (whether they end at one), xids (its events). A file nvidia.reset is a reset of all cards, at the next
+ * nvmlInit. */
 #define LIBRARY "nvidia"
 #include "fake.h"
 
@@ -155,9 +156,13 @@ int nvmlDeviceGetFieldValues(void *device, int number, field *fields) {
         fields[i].type = 3; /* u64 */
         fields[i].code = fields[i].id == 94 ? LACKING : OK;
         fields[i].value.ull = fields[i].id;
-        /* A row remap that waits or has failed, and the recovery action: of a device that is not well. */
-        if (fields[i].id == 144 || fields[i].id == 145 || fields[i].id == 230)
-            fields[i].value.ull *= (u64)number_of("unwell", index_of(device), 0);
+        /* A row remap that waits or has failed: of a device that is not well. The recovery action: of a driver that tells it. */
+        if (fields[i].id == 144 || fields[i].id == 145) fields[i].value.ull *= (u64)number_of("unwell", index_of(device), 0);
+        if (fields[i].id == 230) {
+            long long action = number_of("recovery", index_of(device), -1);
+            fields[i].code = action < 0 ? LACKING : OK;
+            fields[i].value.ull = (u64)action;
+        }
         if (fields[i].id == 3 || fields[i].id == 4) fields[i].value.ull = (u64)number_of("ecc", index_of(device), 0);
         if (fields[i].id == 82) { fields[i].type = 1; fields[i].value.ull = 0; fields[i].value.u = 61; }
     }

@@ -53,7 +53,7 @@ async def test_what_no_fact_holds_is_known_of_a_device_too(driver: LocalDriver, 
 
 
 async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: LocalDriver, fakes: Fakes) -> None:
-    fakes.tell("nvidia", "used_mib 0 2000", "pid 0 4711", "ecc 1 3", "unwell 0 1")
+    fakes.tell("nvidia", "used_mib 0 2000", "pid 0 4711", "ecc 1 3", "unwell 0 1", "recovery 0 2")
     await driver.inventory()
     samples = await driver.sample()
     one, other = samples[FIRST], samples[SECOND]
@@ -62,7 +62,7 @@ async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: 
     assert (one.temperature_c, one.memory_temperature_c, one.power_mw, one.power_cap_mw) == (45, 61, 123_456, 700_000)
     assert (one.clock_mhz, one.memory_clock_mhz, one.throttled) == (1980, 2619, ("power_cap", "thermal_software"))
     assert (one.energy_mj, one.remapped_corrected, one.remap_failed, one.pcie_sent_bytes) == (83, 142, 145, 197)
-    assert (one.recovery_action, other.recovery_action, other.remap_failed) == (230, 0, 0)
+    assert (one.recovery_action, other.recovery_action, other.remap_failed) == (2, Lacking("Not Supported"), 0)
     assert (one.link_sent_bytes, one.link_errors) == (138 << 10, 38 + 52 + 59)
     assert one.processes == (Process(4711, 2000 << 20),) and other.processes == ()
     assert (other.ecc_corrected, other.ecc_uncorrected) == (3, 3)
