@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 GUARD := services/node_agent/supervision/guard
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers check fix sim chaos bench docs e2e netns guard
+.PHONY: help up down clean test test-drivers gpu check fix sim chaos bench docs e2e netns guard
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ test: $(STAMP) ## unit, property, simulation, contract, integration and tidy tes
 
 test-drivers: $(STAMP) ## the GPU drivers' tests alone: real bindings over libraries built from C (needs a C compiler)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/drivers
+
+gpu: $(STAMP) ## what only a machine with an NVIDIA GPU can show, with its figures; skipped elsewhere, with the reason
+	@$(BIN)/python -m pytest -rs -s tests/gpu
 
 check: $(STAMP) ## format, lint, types, security, tests with coverage
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services
