@@ -68,7 +68,7 @@ async def test_what_no_process_tells_is_lacking_and_power_is_made_up_of_how_busy
     busy = (await driver.sample())[FIRST]
     assert isinstance(idle.temperature_c, Lacking) and isinstance(idle.power_mw, int) and isinstance(busy.power_mw, int)
     assert idle.power_mw == 70_000 < busy.power_mw <= 500_000
-    assert await driver.control(FIRST, r.SetMigMode(True)) == Lacking("a simulated device has none")
+    assert await driver.control(FIRST, r.SetEcc(True)) == Lacking("a simulated device has none")
     assert await driver.events() == []
     await driver.close()
 
