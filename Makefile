@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 GUARD := services/node_agent/supervision/guard
+INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers gpu check fix sim chaos bench docs e2e netns guard
+.PHONY: help up down clean test test-drivers test-containers gpu check fix sim chaos bench docs e2e netns guard init
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +38,9 @@ test-drivers: $(STAMP) ## the GPU drivers' tests alone: real bindings over libra
 gpu: $(STAMP) ## what only a machine with an NVIDIA GPU can show, with its figures; skipped elsewhere, with the reason
 	@$(BIN)/python -m pytest -rs -s tests/gpu
 
+test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAINER_ENGINE: its socket; needs busybox)
+	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py
+
 check: $(STAMP) ## format, lint, types, security, tests with coverage
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services
 	@$(BIN)/python -m coverage erase
@@ -66,6 +70,11 @@ guard: ## build the program that becomes a job (after a change of guard.c; x86-6
 	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
 	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(GUARD).x86_64 $(GUARD).c
 	cd $(dir $(GUARD)) && sha256sum guard.c guard.x86_64 > guard.sha256
+
+init: ## build the first process of containers (after a change of init.c; x86-64)
+	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
+	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(INIT).x86_64 $(INIT).c
+	cd $(dir $(INIT)) && sha256sum init.c init.x86_64 > init.sha256
 
 docs: $(STAMP) ## write the generated pages of docs/
 	@$(BIN)/python -m libs.docs

@@ -41,6 +41,7 @@ FIELDS: Final[dict[str, Field]] = {
     "name": Field(TEXT, "name"),
     "workdir": Field(TEXT, "workdir"),
     "upload": Field(TEXT, "upload"),
+    "image": Field(TEXT, "image"),
     "env": Field(TEXTS, "env"),
     "secrets": Field(TEXTS, "secrets"),
     "nodes": Field(NODES, "nodes"),

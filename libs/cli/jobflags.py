@@ -62,6 +62,7 @@ _WISHES = (
 # How a command runs, and when.
 _FLAGS = (
     click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
+    click.option("--image", metavar="NAME", help="Run the command in a container of this image (Docker or Podman on the node)."),
     click.option("-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."),
     click.option("--retries", type=int, metavar="N", help="How often it is started again when it fails (default 0)."),
     click.option("--requeue/--no-requeue", default=None, help="Whether it may be started again when its node is lost."),
@@ -97,7 +98,7 @@ def asked_job(command: Iterable[str], user: str, asked: Asked) -> dict[str, Any]
     job["user"] = user
     if asked["upload"] and asked["workdir"]:
         raise click.UsageError("--upload is the job's working directory: leave out --workdir")
-    if not asked["upload"]:
+    if not asked["upload"] and (asked["workdir"] or not asked.get("image")):
         job["workdir"] = working_directory(asked["workdir"])
     job["labels"] = pairs(asked["labels"], "--label")
     job["secrets"] = secrets(asked["secrets"])

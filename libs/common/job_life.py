@@ -84,8 +84,10 @@ MEMBER_LIFE: Final[dict[tuple[str, str], str]] = {
 # A device that it had failed; an error of its own on a device, which is well.
 GPU_FAULT: Final = "gpu_fault"
 GPU_ERROR: Final = "gpu_error"
+# The MPS daemon that its device's jobs shared died.
+MPS_LOST: Final = "mps_lost"
 # Ends of a member that are nobody's fault but the machine's, and those that the agent decided for a replica that did not answer.
-BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost", GPU_FAULT)
+BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost", GPU_FAULT, MPS_LOST)
 STARTUP_TIMEOUT: Final = "startup_timeout"
 UNHEALTHY: Final = "unhealthy"
 BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY)

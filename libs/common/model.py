@@ -88,7 +88,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     One that is `preemptible` makes room for jobs of higher priority (or of equal: `JobQueue.time_slice_s`) once it has run for
     `min_run_s`: it hears `checkpoint_signal`, has `checkpoint_grace_s` to save its work, and waits for its next attempt. With `nodes_max`
     it has from `nodes` to so many of them, each attempt as many as there are for it when it is placed; one that saves its work may be
-    begun anew with more.
+    begun anew with more. With an `image` the command runs in a container of it.
     """
 
     command: tuple[str, ...]
@@ -149,6 +149,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_signal: int = 15
     min_run_s: int = 0
     nodes_max: int = 0
+    image: str = ""
 
     @property
     def most_nodes(self) -> int:

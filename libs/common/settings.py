@@ -106,6 +106,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     health_hot: str = ""
     health_corrected_max: int = 100
     health_corrected_window_s: int = 3_600
+    mps_control: str = "nvidia-cuda-mps-control"
+    mps_start_ms: int = 10_000
+    mps_quit_ms: int = 5_000
+    container_engine: str = ""
     execs_per_job: int = 8
     cgroup: str = "muster"
     job_users: str = ""
@@ -243,6 +247,10 @@ HELP = {
     "health_hot": "node: what it is told meanwhile, in percent of the most that it takes: nvidia=power:60,*=clocks:50; empty: nothing",
     "health_corrected_max": "node: more corrected memory errors of one device than this are told of",
     "health_corrected_window_s": "node: ... within so long",
+    "mps_control": "node: the control program of NVIDIA's MPS: a path, or a name that is looked for in PATH",
+    "mps_start_ms": "node: how long an MPS daemon may take to answer before the job that needs it is refused",
+    "mps_quit_ms": "node: how long it may take to quit before it is killed",
+    "container_engine": "node: socket of Docker or Podman for jobs with an image; empty: where they usually are",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",
     "job_users": "agent of root: as whom jobs run, WHO=UNIXUSER, with commas (team/ann=ann,*=jobs; self: as root); others: nobody",
@@ -287,6 +295,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
         ),
         *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),
         *("tail_hours", "tail_bytes", "release_ms", "driver_answer_ms", "sample_ms", "probe_ms", "model_suspect_ms", "access_flush_ms"),
+        *("mps_start_ms", "mps_quit_ms"),
         *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),
     ),
 }

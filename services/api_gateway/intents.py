@@ -24,6 +24,10 @@ from services.api_gateway.times import duration_s
 NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
 USER: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9@._-]{0,127}$")
 LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
+IMAGE: Final = re.compile(
+    r"^[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$"
+)
+IMAGE_CHARS_MAX: Final = 384
 ENV_NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_.]{0,255}$")
 LABELS_MAX: Final = 64
 ENV_MAX: Final = 512
@@ -178,6 +182,8 @@ def check_spec(spec: JobSpec) -> None:
     if spec.name and not NAME.match(spec.name):
         raise Refused(f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 128)")
     check_workdir(spec.workdir)
+    if spec.image and (len(spec.image) > IMAGE_CHARS_MAX or not IMAGE.match(spec.image)):
+        raise Refused(f"image: {spec.image[:64]!r} is no image's name: give for instance registry.example/team/train:1.2")
     if spec.upload and spec.workdir:
         raise Refused("workdir: an upload is the job's working directory: give one of them")
     if spec.on_control_loss not in CONTROL_LOSS:

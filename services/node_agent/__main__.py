@@ -31,14 +31,18 @@ from services.node_agent.holders import at_work
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import LEASE, JobDirectories
 from services.node_agent.kept_roster import RosterFile
+from services.node_agent.means import Means
 from services.node_agent.peer_messages import NONCE_BYTES, Signer
 from services.node_agent.peers import Peers, among
 from services.node_agent.peers_udp import open_channel
 from services.node_agent.probe import probe
 from services.node_agent.retention import Keep
+from services.node_agent.runtimes.containers import Containers
 from services.node_agent.sampling import Sampling
 from services.node_agent.scraping import scraped
 from services.node_agent.service import Agent
+from services.node_agent.sharing.daemons import Program
+from services.node_agent.sharing.shares import Shares
 from services.node_agent.state import State
 from services.node_agent.supervision.cgroups import CONTROLLERS, Home, prepare
 from services.node_agent.supervision.execs import EXECS_MAX
@@ -122,8 +126,11 @@ async def _serve(
     channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)
     ask = partial(probe, within_s=settings.probe_ms / 1_000)
     sampling = Sampling(driver, 0 if driver.simulated else settings.sample_ms)
+    program = Program(settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000)
+    means = Means(Shares(state_dir, program, home.dirs), Containers(jobs.jobs_dir, settings.container_engine))
     policy = policy_of(settings)
-    agent = Agent(machine, JetStreamLog(client), bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels, sampling)
+    log = JetStreamLog(client)
+    agent = Agent(machine, log, bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels, sampling, means)
     if isinstance(driver, SimulatedDriver):
         driver.running = lambda: _works(agent.state, jobs)
     agent.state.devices.policy = policy

@@ -40,6 +40,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     executed: bool = False
     pid: int = 0
     began_ns: int = 0
+    isolation: str = ""
     exit: o.Exit | None = None
     exited_ns: int = 0
     checking: bool = False

@@ -231,7 +231,7 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         return [f.JobRefused(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, reason=attempt.refusal)]
     if attempt.executed and attempt.queued < s.STARTED_LEVEL:
         attempt.queued = s.STARTED_LEVEL
-        said.append(f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=attempt.pid))
+        said.append(_started(attempt, node_id))
     said += _health_facts(attempt, node_id) + _checkpoint_facts(attempt, node_id, now_ns)
     over = attempt.phase == s.EXITED and _released(state, attempt, now_ns)
     alone_ns = _alone_ns(attempt)
@@ -243,6 +243,11 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         attempt.queued = s.OVER_LEVEL
         said += _released_facts(state, attempt)
     return said
+
+
+def _started(attempt: Attempt, node_id: NodeId) -> f.JobStarted:
+    ref, pid, isolation = attempt.ref, attempt.pid, attempt.isolation
+    return f.JobStarted(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, pid=pid, isolation=isolation)
 
 
 def _alone_ns(attempt: Attempt) -> int | None:

@@ -25,6 +25,7 @@ from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
 from services.node_agent.probe import is_free
 from services.node_agent.retention import Keep, Pruned
+from services.node_agent.sharing.ways import Used
 from services.node_agent.state import key_of
 from services.node_agent.supervision import lost, output, processes, records
 from services.node_agent.supervision.control_client import Exec, begin_exec
@@ -93,14 +94,14 @@ class JobDirectories:
             attempt=launch.ref.attempt,
             argv=list(launch.argv),
             env={**launch.env, CHECKPOINT_VARIABLE: f"{self._dir(launch.ref)}/{OWN if launch.account is not None else '.'}/{CHECKPOINT}"},
-            workdir=launch.workdir,
+            workdir="/" if launch.container else launch.workdir,
             lease_path=self.lease_path,
             rank=launch.rank,
             stdin=launch.stdin,
             output_limit_bytes=launch.output_limit_bytes,
             ignore_lease=launch.ignore_lease,
             limits=launch.limits,
-            account=_ids(launch),
+            account=[] if launch.container else _ids(launch),
             note=_note(launch),
         )
         job_dir = self._dir(launch.ref)
@@ -155,7 +156,9 @@ class JobDirectories:
         return Taken(*await self.supervisors.write_stdin(_key(ref), offset, data, eof))
 
     async def begin_exec(self, ref: AttemptRef, request: dict[str, Any], descriptors: Sequence[int]) -> Exec:
-        """A process beside the job (`supervision/execs.py`). Raises Refused."""
+        """A process beside the job (`supervision/execs.py`). Raises Refused: beside a container it would be the agent's, on the host."""
+        if records.read_summary(self._dir(ref)).get("note", {}).get("container"):
+            raise Refused("nothing can be run beside a job in a container yet")
         return await begin_exec(self._dir(ref), request, descriptors)
 
     def processes(self, ref: AttemptRef) -> list[int]:
@@ -220,7 +223,8 @@ class JobDirectories:
     def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
         name = f"{key[0]}.{key[1]}"
         if event == "started":
-            self.on_event(ProcessStarted(name, record["job_pid"], processes.boot_ns_of(record["job_start_ticks"])))
+            began_ns = processes.boot_ns_of(record["job_start_ticks"])
+            self.on_event(ProcessStarted(name, record["job_pid"], began_ns, self._used(AttemptRef(JobId(key[0]), key[1])).way))
         else:
             self.on_event(ProcessExited(name, _exit(record)))
 
@@ -232,7 +236,10 @@ class JobDirectories:
         gpus, probe = tuple(GpuId(uuid) for uuid in note["gpus"]), Probe(**note["probe"]) if note.get("probe") else None
         limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
         slices = {GpuId(uuid): taken for uuid, taken in note.get("slices", {}).items()}
-        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False), slices)
+        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False), slices, self._used(ref))
+
+    def _used(self, ref: AttemptRef) -> Used:
+        return msgspec.convert(records.read_summary(self._dir(ref)).get("note", {}).get("used", {}), Used)
 
     def _dir(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
@@ -250,6 +257,8 @@ def _note(launch: Launch) -> dict[str, Any]:
         "probe": probe,
         "workdir": launch.workdir,
         "account": _ids(launch),
+        "used": msgspec.to_builtins(launch.used),
+        "container": launch.container,
     }
 
 

@@ -9,6 +9,7 @@ from libs.common.error_catalogue import Seen
 from libs.common.messages import ControlOrder, Desired, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.health.devices import Trouble
+from services.node_agent.sharing.ways import Used
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -75,11 +76,12 @@ class LaunchFailed(msgspec.Struct, frozen=True):
 
 
 class ProcessStarted(msgspec.Struct, frozen=True):
-    """The command was executed, at `began_ns` of this machine's boot clock."""
+    """The command was executed, at `began_ns` of this machine's boot clock; `isolation`: see `sharing.ways.Used`."""
 
     key: str
     pid: int
     began_ns: int = 0
+    isolation: str = ""
 
 
 class ProcessExited(msgspec.Struct, frozen=True):
@@ -108,6 +110,13 @@ class Probed(msgspec.Struct, frozen=True):
 
     key: str
     wrong: str
+
+
+class ShareLost(msgspec.Struct, frozen=True):
+    """What keeps an attempt apart from others on its devices has died: it cannot go on."""
+
+    key: str
+    detail: str
 
 
 class DeviceErred(msgspec.Struct, frozen=True):
@@ -170,6 +179,7 @@ Observation = (
     | ReleaseChecked
     | Probed
     | Checkpointed
+    | ShareLost
     | DeviceErred
     | DeviceAils
     | DeviceReset
@@ -191,3 +201,4 @@ class Adopted(msgspec.Struct, frozen=True):
     probe: Probe | None = None
     ignore_lease: bool = False
     slices: dict[GpuId, int] = {}
+    used: Used = Used()

@@ -15,6 +15,7 @@ from services.node_agent.decide import GONE, PROCESSES
 from services.node_agent.device_holders import holders, without_nodes
 from services.node_agent.drivers import Driver
 from services.node_agent.instances import Instances
+from services.node_agent.means import Means
 from services.node_agent.state import key_of
 from services.node_agent.supervision_protocol import JobSupervisors
 
@@ -23,10 +24,18 @@ NOT_SCRUBBED: Final = "not done: the driver offers none"
 
 
 async def check(
-    action: a.CheckRelease, driver: Driver, jobs: JobSupervisors, instances: Instances, alone: Sequence[GpuId], within_s: float
+    action: a.CheckRelease,
+    driver: Driver,
+    jobs: JobSupervisors,
+    instances: Instances,
+    alone: Sequence[GpuId],
+    within_s: float,
+    means: Means,
 ) -> o.ReleaseChecked:
     """`alone` are those of its devices that no other attempt runs on. Its MIG instances are removed once its processes are gone."""
-    left = () if action.processes_gone else await jobs.leftovers(action.ref)
+    left: Sequence[str] = () if action.processes_gone else await jobs.leftovers(action.ref)
+    said, more = await means.let_go(key_of(action.ref))
+    left, kept = [*left, *more], await means.left(alone)
     nodes = {uuid: driver.nodes[uuid] for uuid in alone if driver.nodes.get(uuid)}
     unseen = without_nodes(driver, alone)
     try:
@@ -37,11 +46,11 @@ async def check(
         cut = dict.fromkeys(action.gpus, NO_ANSWER) if action.cut else {}
         held = dict.fromkeys(action.gpus, f"the driver did not answer for {within_s:.0f} s")
     opened = await asyncio.to_thread(holders, nodes, action.began_ns) if nodes and action.began_ns else {}
-    for uuid, who in opened.items():
-        held = {**held, uuid: "; ".join(filter(None, (f"open in process {', '.join(who)}", held.get(uuid))))}
+    for uuid, why in (*kept.items(), *((uuid, f"open in process {', '.join(who)}") for uuid, who in opened.items())):
+        held = {**held, uuid: "; ".join(filter(None, (why, held.get(uuid))))}
     if left:
         held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
-    checks = {PROCESSES: f"left: {', '.join(left)}" if left else GONE, "devices": "held" if held else "free"}
+    checks = {PROCESSES: f"left: {', '.join(left)}" if left else GONE, "devices": "held" if held else "free", **said}
     if action.cut:
         checks["mig"] = "not looked for: processes are left" if left else "; ".join(cut.values()) or "gone"
     if nodes or unseen:

@@ -11,14 +11,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Final, assert_never
 
 import msgspec
-from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.cancellation import before, end_all
 from libs.common.clock import Clock
 from libs.common.errors import Fenced, Refused, Unavailable
-from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders, StartOrder
+from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders
 from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
@@ -29,6 +28,7 @@ from services.node_agent import checkpoints, controls
 from services.node_agent import observations as o
 from services.node_agent import state as s
 from services.node_agent.answers import Answers
+from services.node_agent.beginning import Ground, begin
 from services.node_agent.channels import Channels
 from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
@@ -42,12 +42,11 @@ from services.node_agent.health.returning import idle, watch
 from services.node_agent.holders import slices_of_others, undivided
 from services.node_agent.instances import Instances
 from services.node_agent.job_files import FileAnswers
-from services.node_agent.launching import launch_of
+from services.node_agent.means import Means
 from services.node_agent.peers import Peers
 from services.node_agent.release import check
 from services.node_agent.sampling import Sampling
-from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Machine, Memory, Prober
-from services.node_agent.uploads import fetched
+from services.node_agent.supervision_protocol import JobSupervisors, Machine, Memory, Prober
 
 # An answer is waited for during so much of a heartbeat's interval.
 ANSWER_PART: Final = 0.8
@@ -84,6 +83,7 @@ class Agent:
         peers: Peers | None = None,
         channels: Channels | None = None,
         sampling: Sampling | None = None,
+        means: Means | None = None,
     ) -> None:
         self.machine = machine
         self.log = log
@@ -96,6 +96,7 @@ class Agent:
         self.probe = probe
         self.peers = peers
         self.sampling = sampling or Sampling(driver, 0)
+        self.means = means or Means()
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
         self.state = s.begin(self.node_id, 0, ())
@@ -105,6 +106,7 @@ class Agent:
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
         self.instances = Instances(driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key))
+        self.ground = Ground(self.node_id, machine, driver, self.instances, self.means, jobs, bus, self.tell)
         self.controlling = Controlling(driver, self.instances, self.tell)
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
@@ -139,6 +141,7 @@ class Agent:
             self.files.close()
             if self.answers.channels is not None:
                 await self.answers.channels.close()
+            await self.means.close()
             await self.jobs.close()
 
     def tell(self, seen: o.Observation) -> None:
@@ -168,6 +171,7 @@ class Agent:
         await self.answers.listen()
         await self.files.listen()
         await self.bus.subscribe(subjects.ask_node(self.node_id, "topology"), self._on_topology, concurrent=True)
+        await self.means.adopt(adopted, self.tell)
         await self._register(await self._first_incarnation(), adopted)
         self._spawn(self.instances.clear([gpu.uuid for gpu in self.inventory], self.tell))
 
@@ -216,7 +220,7 @@ class Agent:
             rack=self.machine.rack,
             spine=self.machine.spine,
             sockets=self.machine.sockets,
-            isolation=isolation(self.machine.isolation, self.driver, self.inventory),
+            isolation={**isolation(self.machine.isolation, self.driver, self.inventory), **self.means.shares.isolation(self.inventory)},
             tells_health=True,
             takes_controls=True,
         )
@@ -261,7 +265,8 @@ class Agent:
             case a.ReplaceLease(deadline_ns):
                 self.jobs.replace_lease(deadline_ns)
             case a.StartJob(order):
-                self._spawn(self._launch(order))
+                key = attempt_key(order.job_id, order.attempt)
+                self._spawn(begin(self.ground, order, self.inventory, lambda: s.is_wanted(self.state, key)))
             case a.StopJob(ref, signal, grace_ms):
                 self._spawn(self.jobs.stop(ref, signal, grace_ms))
             case a.KillJob(ref):
@@ -271,6 +276,7 @@ class Agent:
             case a.ProbeReplica():
                 self._spawn(self._probe(action))
             case a.ForgetJob():
+                self.means.forget(s.key_of(action.ref))
                 self._spawn(self.closing.close(action))
             case a.Record():
                 self._record(action)
@@ -293,31 +299,13 @@ class Agent:
         self.children[task] = None
         task.add_done_callback(lambda done: self.children.pop(done, None))
 
-    async def _launch(self, order: StartOrder) -> None:
-        key = attempt_key(order.job_id, order.attempt)
-        try:
-            launch = await launch_of(order, self.node_id, self.machine, self.inventory, self.driver, self.instances, self.bus)
-            if order.spec.upload:
-                pieces = fetched(order, self.node_id, self.bus)
-                workdir = await self.jobs.unpack(launch.ref, order.spec.upload, pieces, lambda: s.is_wanted(self.state, key))
-                launch = replace(launch, workdir=workdir)
-            await self.jobs.launch(launch)
-        except AlreadyLaunched as error:
-            self.tell(o.JobLaunched(key))
-            self.tell(o.ProcessExited(key, o.Exit(executed=False, exit_code=None, reason="supervisor_lost", detail=str(error))))
-        except Refused as error:
-            await self.instances.clear([hold.uuid for hold in order.gpus], self.tell, key)
-            self.tell(o.LaunchFailed(key, str(error)))
-        else:
-            self.tell(o.JobLaunched(key))
-
     async def _check_release(self, action: a.CheckRelease) -> None:
         if action.failed and action.gpus:
             await self.sampling.look()
         self.tell(await self._checked(action))
 
     async def _checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
-        return await check(action, self.driver, self.jobs, self.instances, undivided(self.state, action.gpus), self.check_s)
+        return await check(action, self.driver, self.jobs, self.instances, undivided(self.state, action.gpus), self.check_s, self.means)
 
     async def _reset(self, action: a.ResetDevice) -> None:
         self.tell(await reset(self.driver, self.memory.keep, action))

@@ -14,6 +14,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common import mig
 from libs.common.error_catalogue import ENDS_JOBS
+from libs.common.job_life import MPS_LOST
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
 from services.node_agent import controls as dc
@@ -143,6 +144,10 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             if attempt is not None:
                 state.touched[seen.key] = None
                 _attempt_saw(attempt, seen, now_ns)
+        case o.ShareLost(key, detail):
+            if key in state.attempts:
+                state.attempts[key].hit = hits.Hit(MPS_LOST, detail)
+                _stop(state, key, state.attempts[key], Stop(MPS_LOST, SIGTERM, HIT_GRACE_MS))
         case o.DeviceErred():
             _device_erred(state, seen, now_ns)
         case o.DeviceAils(uuid, reason, trouble):
@@ -329,7 +334,7 @@ def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
             if attempt.phase == LAUNCHING:
                 attempt.phase, attempt.refusal = REFUSED, seen.reason
         case o.ProcessStarted():
-            attempt.executed, attempt.pid, attempt.began_ns = True, seen.pid, seen.began_ns
+            attempt.executed, attempt.pid, attempt.began_ns, attempt.isolation = True, seen.pid, seen.began_ns, seen.isolation
         case o.ProcessExited():
             if attempt.exit is None:
                 attempt.phase, attempt.exit, attempt.exited_ns = EXITED, seen.exit, now_ns

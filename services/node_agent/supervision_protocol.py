@@ -15,6 +15,7 @@ from services.node_agent.accounts import ALL_OTHERS, SELF, Account
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.observations import Adopted, Observation, Probe
 from services.node_agent.retention import Keep, Pruned
+from services.node_agent.sharing.ways import Used
 from services.node_agent.supervision.cgroups import Limits
 
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and process, in that order.
@@ -30,8 +31,8 @@ class AlreadyLaunched(Refused):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """One member to start. `env` is the whole environment; `gpus`, their `slices`, `seq`, the limit with its grace and `probe` are kept
-    beside the marker, for the next agent.
+    """One member to start; of a `container` what is started is its runner, as the agent's own user. `env` is the whole environment; `gpus`,
+    their `slices`, `seq`, the limit with its grace, `probe`, `used` and `container` are kept beside the marker, for the next agent.
     """
 
     ref: AttemptRef
@@ -50,6 +51,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: int = 0
     probe: Probe | None = None
     slices: dict[GpuId, int] = {}
+    used: Used = Used()
+    container: bool = False
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,13 +35,17 @@ from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from services.node_agent.channels import Channels
-from services.node_agent.drivers import Driver
+from services.node_agent.drivers import Driver, sysfs
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import JobDirectories
+from services.node_agent.means import Means
 from services.node_agent.probe import probe
+from services.node_agent.runtimes.containers import Containers
 from services.node_agent.service import Agent
+from services.node_agent.sharing.daemons import Program
+from services.node_agent.sharing.shares import Shares
 from services.node_agent.supervision.supervisors import NO_GROUPS
 from services.node_agent.supervision_protocol import Machine
 
@@ -98,7 +102,13 @@ class World:
     """The log and the state directory outlive the agent: `restart` puts a new one over them. `real`: devices in place of `driver`'s."""
 
     def __init__(
-        self, state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER, real: Driver | None = None
+        self,
+        state_dir: Path,
+        home: Mapping[str, str] = NO_GROUPS,
+        users: dict[str, str] = OWN_USER,
+        real: Driver | None = None,
+        program: Program | None = None,
+        engine: str = "/nowhere",
     ) -> None:
         self.home, self.users = home, users
         self.real = real
@@ -107,15 +117,19 @@ class World:
         self.bus = MemoryBus()
         self.scheduler = Scheduler(self.bus)
         self.outputs = MemoryOutputs()
-        self.driver = SimulatedDriver(NODE, 2)
+        self.driver: Any = SimulatedDriver(NODE, 2)
+        self.program, self.sys_root = program, sysfs.SYS
+        self.engine = engine
 
     def make(self, state_dir: Path | None = None) -> Agent:
         machine = Machine(node_id=NODE, address="10.0.0.1", heartbeat_ms=HEARTBEAT_MS, environment=passed_on(os.environ), users=self.users)
         directory = state_dir or self.state_dir
         jobs, memory = JobDirectories(directory, home=self.home), IncarnationFile(directory)
         channels = Channels(NODE, self.bus, jobs, EXECS_PER_JOB)
-        log = MemoryLog(self.stream)
-        return Agent(machine, log, self.bus, SystemClock(), jobs, self.real or self.driver, self.outputs, memory, probe, channels=channels)
+        shares = Shares(directory, self.program, self.home, self.sys_root)
+        means = Means(shares, Containers(jobs.jobs_dir, self.engine))
+        log, clock, driver = MemoryLog(self.stream), SystemClock(), self.real or self.driver
+        return Agent(machine, log, self.bus, clock, jobs, driver, self.outputs, memory, probe, channels=channels, means=means)
 
     async def begin(self) -> None:
         self.agent = self.make()
@@ -200,10 +214,15 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world_at(
-    state_dir: Path, home: Mapping[str, str] = NO_GROUPS, users: dict[str, str] = OWN_USER, real: Driver | None = None
+    state_dir: Path,
+    home: Mapping[str, str] = NO_GROUPS,
+    users: dict[str, str] = OWN_USER,
+    real: Driver | None = None,
+    program: Program | None = None,
+    engine: str = "/nowhere",
 ) -> AsyncIterator[World]:
     """Ends what the test left behind."""
-    world = World(state_dir, home, users, real)
+    world = World(state_dir, home, users, real, program, engine)
     await world.scheduler.listen()
     await world.begin()
     try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest_asyncio
@@ -27,6 +28,7 @@ from tests import cgroups
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 20.0
+DEVICE = GpuHold(GpuId("GPU-n-0"))
 
 
 class Cluster:
@@ -50,7 +52,8 @@ class Cluster:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
         return msgspec.msgpack.encode(Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0))
 
-    def agent(self, state: str = "a", metrics_port: int = 0) -> subprocess.Popen[str]:
+    def agent(self, state: str = "a", metrics_port: int = 0, **more: Any) -> subprocess.Popen[str]:
+        """`more` are further settings."""
         state_dir, group = str(self.tmp_path / state), self.group
         settings = Settings(
             nats=self.url,
@@ -61,8 +64,10 @@ class Cluster:
             cgroup=group,
             metrics_port=metrics_port,
             job_users="*=self",
+            **more,
         )
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **environment(settings)}
+        fakes = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "FAKE_DRIVERS") if name in os.environ}
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **fakes, **environment(settings)}
         line = [sys.executable, "-m", "services.node_agent"]
         self.agents.append(subprocess.Popen(line, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
         return self.agents[-1]
@@ -76,9 +81,9 @@ class Cluster:
                 await asyncio.sleep(0.01)
         return self.of(kind)[count - 1]
 
-    async def start(self, job: str, script: str, incarnation: int) -> None:
+    async def start(self, job: str, script: str, incarnation: int, hold: GpuHold = DEVICE) -> None:
         spec = JobSpec(command=("/bin/sh", "-c", script))
-        order = StartOrder(JobId(job), 1, incarnation, 100, 0, (GpuHold(GpuId("GPU-n-0")),), spec, "default", "", (), 0)
+        order = StartOrder(JobId(job), 1, incarnation, 100, 0, (hold,), spec, "default", "", (), 0)
         self.wanted[AttemptRef(order.job_id, 1)] = order
         await self.bus.publish(orders("n"), msgspec.msgpack.encode(Orders(1, (order,))))
 

@@ -315,3 +315,25 @@ def test_a_reset_ends_what_it_mends_and_nothing_else() -> None:
     assert recorded(mild.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [fault("thermal", "", detail="hot", source="")]
     back = f.GpuRecovered(node_id=NODE, uuid=GPU, checks={"reset": "done"})
     assert recorded(mild.see(o.DeviceAils(GPU, "thermal", None))) == [back]
+
+
+def test_a_job_whose_mps_daemon_died_ends_as_the_machine_s_fault() -> None:
+    made = node().running()
+    assert others(made.see(o.ShareLost("j.1", "the MPS daemon 7 died"))) == [a.StopJob(ref(), 15, 1_000)]
+    finished, _ = ended(made)
+    assert isinstance(finished, f.JobFinished)
+    assert (finished.reason, finished.detail) == ("mps_lost", "the MPS daemon 7 died")
+
+
+def test_a_daemon_that_died_under_a_job_that_is_over_changes_nothing() -> None:
+    made = node().running()
+    ended(made)
+    left(made)
+    assert made.see(o.ShareLost("j.1", "the MPS daemon 7 died")) == []
+
+
+def test_the_record_of_a_start_says_how_its_part_is_kept_apart() -> None:
+    made = node()
+    made.orders(start())
+    (started,) = recorded(made.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 77, 1, "cu_mask")))
+    assert started == f.JobStarted(job_id=ref().job_id, attempt=1, node_id=NODE, pid=77, isolation="cu_mask")

@@ -65,6 +65,7 @@ LEFT_AT_DEFAULT = (
     *("gpu.faulted.verdict", "gpu.faulted.source", "gpu.recovered.checks"),
     "job.placed.expires_ns",
     "node.lost.reason",
+    "job.started.isolation",
     "job.finished.exit_code",
     "job.finished.run_ms",
     "job.checkpointed.at_ns",

@@ -1,5 +1,7 @@
 """How a job goes on that ended with an error of its device: hardware is none of its doing, its own error is."""
 
+import pytest
+
 from libs.common import facts as f
 from libs.common.model import GpuHold, JobId, Member, NodeId
 from services.scheduler.decide import decide
@@ -20,8 +22,9 @@ def requeued(reason: str, counted: bool) -> f.JobRequeued:
     return f.JobRequeued(job_id=JobId("j"), attempt=1, reason=reason, counted=counted)
 
 
-def test_a_job_whose_device_failed_is_tried_again_and_uses_up_no_retry() -> None:
-    assert said(*run("gpu_fault")) == [requeued("gpu_fault", counted=False)]
+@pytest.mark.parametrize("reason", ["gpu_fault", "mps_lost"])
+def test_a_job_whose_device_failed_is_tried_again_and_uses_up_no_retry(reason: str) -> None:
+    assert said(*run(reason)) == [requeued(reason, counted=False)]
 
 
 def test_a_job_that_must_not_run_twice_fails_with_its_device() -> None:

@@ -88,7 +88,9 @@ def _read(name: str, profile: Profile) -> list[Written]:
 
 
 def _filled(job: Job, profile: Profile) -> Job:
-    workdir = {} if job.get("upload") else {"workdir": working_directory(job.get("workdir"))}
+    workdir = (
+        {} if job.get("upload") or (job.get("image") and not job.get("workdir")) else {"workdir": working_directory(job.get("workdir"))}
+    )
     return {"user": profile.user, **job, **workdir}
 
 

@@ -194,10 +194,15 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):
+    """`isolation` says how its parts of devices are kept apart from others': mps, cu_mask (of an AMD device), simulated (not at all, where
+    `mps` was asked for); empty: it did not ask for that, or the record is of before this field.
+    """
+
     job_id: JobId
     attempt: int
     node_id: NodeId
     pid: int = 0
+    isolation: str = ""
 
 
 class JobFinished(Fact, frozen=True, tag="job.finished"):

@@ -19,6 +19,12 @@ from services.api_gateway.times import rfc3339
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
+# How a job's parts of devices are kept apart, as JobStarted says it.
+KEPT_APART: Final = {
+    "mps": ", kept apart by MPS",
+    "cu_mask": ", kept apart by masks of compute units",
+    "simulated": ", on simulated devices, which MPS keeps apart in name only",
+}
 
 
 class History(msgspec.Struct):
@@ -171,7 +177,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.NodeReturned: lambda x: f"node {x.node_id} returned",
     f.NodeRemoved: lambda x: f"node {x.node_id} removed",
     f.NodeRegistered: _registered,
-    f.JobStarted: lambda x: f"attempt {x.attempt} started on {x.node_id}",
+    f.JobStarted: lambda x: f"attempt {x.attempt} started on {x.node_id}{KEPT_APART.get(x.isolation, '')}",
     f.JobFinished: _finished,
     f.JobRefused: lambda x: f"{x.node_id} refused attempt {x.attempt}: {x.reason}",
     f.JobReleased: lambda x: f"devices of attempt {x.attempt} on {x.node_id} proved clean",

@@ -101,6 +101,16 @@ def _majors(proc: Path) -> dict[str, str]:
     return {name: number for number, _, name in (line.strip().partition(" ") for line in _read(proc / "devices").splitlines())}
 
 
+def compute_units(pci_bus: str, root: Path = SYS) -> int:
+    """Of an AMD device, as its kernel driver says; 0 where it does not."""
+    for path in sorted((root / "class/kfd/kfd/topology/nodes").glob("*/properties")):
+        words = dict(line.split(maxsplit=1) for line in _read(path).splitlines() if " " in line)
+        place, domain = int(words.get("location_id", 0)), int(words.get("domain", 0))
+        if f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}" == pci_bus.lower() and int(words.get("simd_count", 0)):
+            return int(words["simd_count"]) // max(1, int(words.get("simd_per_cu", 1)))
+    return 0
+
+
 def _drm(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 

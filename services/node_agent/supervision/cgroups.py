@@ -186,6 +186,17 @@ class Group:
         return self._open[path]
 
 
+def take_in(home: Mapping[str, str], name: str, pid: int) -> str:
+    """Puts a process that is no job's into a group of its own, in every hierarchy that takes it; gives the group's path (`Group.path`)."""
+    group = Group({controller: f"{path}/{name}" for controller, path in home.items()})
+    for path in sorted(set(group.dirs.values())):
+        try:
+            _enter(path, pid)
+        except OSError:
+            group.dirs = {controller: each for controller, each in group.dirs.items() if each != path}
+    return group.path
+
+
 def members(path: str) -> list[int]:
     """The processes of a group; none of one that is gone, or of none."""
     return [int(pid) for pid in _read(f"{path}/cgroup.procs").split()] if path else []
@@ -253,15 +264,15 @@ def _fill_cpuset(parent: str, path: str) -> None:
             _write(f"{path}/{name}", _read(f"{parent}/{name}").strip())
 
 
-def _enter(path: str) -> None:
-    """Whoever removes what is empty may come between."""
+def _enter(path: str, pid: int = 0) -> None:
+    """This process, or another. Whoever removes what is empty may come between."""
     for tried in range(ENTER_TRIES):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o755)
         try:
             if os.path.exists(f"{path}/cpuset.mems") and not _is_v2(path):
                 _fill_cpuset(os.path.dirname(path), path)
-            _write(f"{path}/cgroup.procs", "0")
+            _write(f"{path}/cgroup.procs", str(pid))
             return
         except FileNotFoundError:
             if tried == ENTER_TRIES - 1:
@@ -283,11 +294,11 @@ def _files(controller: str, path: str, wanted: Limits) -> Iterator[tuple[str, st
         for name, text in (("cpuset.cpus", wanted.get("cpus", "")), ("cpuset.mems", wanted.get("memory_nodes", ""))):
             yield name, text or _constant(f"{os.path.dirname(path)}/{name}{'.effective' if v2 else ''}")
     elif controller == PROCESSES:
-        yield "pids.max", str(_processes_max())
+        yield "pids.max", str(processes_max())
 
 
 @functools.cache
-def _processes_max() -> int:
+def processes_max() -> int:
     """Half of what the machine can hold: whatever a job forks, others can too."""
     return min(int(_constant(f"/proc/sys/kernel/{name}") or 1 << 15) for name in ("pid_max", "threads-max")) // 2
 

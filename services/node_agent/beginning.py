@@ -1,0 +1,63 @@
+"""The beginning of one attempt: what it needs is got together, then a supervisor takes it over; what failed is said and given back."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from libs.common.errors import Refused
+from libs.common.messages import StartOrder
+from libs.common.model import Gpu, NodeId, attempt_key
+from libs.common.transport.bus import Bus
+from services.node_agent import observations as o
+from services.node_agent.drivers import Driver
+from services.node_agent.instances import Instances
+from services.node_agent.launching import launch_of
+from services.node_agent.means import Means
+from services.node_agent.runtimes.engine import NO_IMAGE, NoImage
+from services.node_agent.supervision_protocol import AlreadyLaunched, JobSupervisors, Launch, Machine
+from services.node_agent.uploads import fetched
+
+
+class Ground(NamedTuple):
+    """What every attempt begins on."""
+
+    node_id: NodeId
+    machine: Machine
+    driver: Driver
+    instances: Instances
+    means: Means
+    jobs: JobSupervisors
+    bus: Bus
+    tell: Callable[[o.Observation], None]
+
+
+async def begin(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]) -> None:
+    """`wanted`: whether it is still to begin. What became of it is told."""
+    key = attempt_key(order.job_id, order.attempt)
+    try:
+        await ground.jobs.launch(await _ready(ground, order, inventory, wanted))
+    except NoImage as error:
+        _over(ground, key, o.Exit(executed=False, exit_code=NO_IMAGE, reason="no_image", detail=str(error)))
+    except AlreadyLaunched as error:
+        _over(ground, key, o.Exit(executed=False, exit_code=None, reason="supervisor_lost", detail=str(error)))
+    except Refused as error:
+        await ground.means.give_up(key)
+        await ground.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
+        ground.tell(o.LaunchFailed(key, str(error)))
+    else:
+        ground.tell(o.JobLaunched(key))
+
+
+async def _ready(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]) -> Launch:
+    launch = await launch_of(order, ground.node_id, ground.machine, inventory, ground.driver, ground.instances, ground.bus)
+    if order.spec.upload:
+        pieces = fetched(order, ground.node_id, ground.bus)
+        launch = replace(launch, workdir=await ground.jobs.unpack(launch.ref, order.spec.upload, pieces, wanted))
+    return await ground.means.hold(launch, order, inventory, ground.driver.nodes)
+
+
+def _over(ground: Ground, key: str, how: o.Exit) -> None:
+    """Nothing of it was executed, and nothing will be."""
+    ground.tell(o.JobLaunched(key))
+    ground.tell(o.ProcessExited(key, how))

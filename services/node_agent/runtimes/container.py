@@ -1,0 +1,105 @@
+"""What is told to a container engine of one attempt: its image and command, its bounds, its devices, what of the host it sees.
+
+Pure. The container runs as the job's Unix user whatever its image says, on the host's network (its ports are the job's own), with the
+command in place of the image's entry point, behind init.c. Tests: tests/unit/test_container_body.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.model import Gpu, GpuId, JobSpec
+
+INIT: Final = "/.muster-init"
+TETHER: Final = "/.muster-tether"
+LABEL: Final = "muster.job_dir"
+# Of the job's environment.
+NVIDIA_NAMES: Final = "CUDA_VISIBLE_DEVICES"
+SHARED_MEMORY_BYTES: Final = 8 << 30
+
+
+class Made(msgspec.Struct, frozen=True):
+    """For runner.py. `body` is that of the engine's POST /containers/create, but for the working directory, which is mounted where the
+    host has it, by way of `mount`; `ids` as whom that is looked for (`Account.ids`).
+    """
+
+    engine: str
+    name: str
+    tether: str
+    mount: str
+    workdir: str
+    ids: list[int]
+    stdin: bool
+    body: dict[str, Any]
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What this machine has: the program that is to be the first process, device files by device, CDI's names or NVIDIA's own runtime,
+    and how many processes one job may have. `user` is the agent's own, "UID:GID".
+    """
+
+    init: str
+    files: Mapping[GpuId, Sequence[str]]
+    cdi: bool
+    processes_max: int
+    user: str
+
+
+def body_of(
+    spec: JobSpec,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    ids: Sequence[int],
+    held: Sequence[Gpu],
+    limits: Mapping[str, Any],
+    host: Host,
+) -> dict[str, Any]:
+    """Without what is mounted."""
+    memory = spec.memory_bytes
+    return {
+        "Image": spec.image,
+        "Entrypoint": [INIT, TETHER, *argv],
+        "Cmd": [],
+        "Env": [f"{name}={value}" for name, value in env.items()],
+        "User": f"{ids[0]}:{ids[1]}" if ids else host.user,
+        "OpenStdin": spec.stdin,
+        "StdinOnce": True,
+        "AttachStdin": spec.stdin,
+        "Tty": False,
+        "HostConfig": {
+            "NetworkMode": "host",
+            "GroupAdd": [str(group) for group in ids[2:]],
+            "SecurityOpt": ["no-new-privileges"],
+            "Memory": memory,
+            "MemorySwap": memory,
+            "NanoCpus": spec.cpus_milli * 1_000_000,
+            "CpusetCpus": limits.get("cpus", ""),
+            "CpusetMems": limits.get("memory_nodes", ""),
+            "PidsLimit": host.processes_max,
+            "ShmSize": memory // 2 or SHARED_MEMORY_BYTES,
+            "LogConfig": {"Type": "none"},
+            "Mounts": [],
+            **_devices(held, host, env.get(NVIDIA_NAMES, "")),
+        },
+    }
+
+
+def mounted(source: str, target: str, read_only: bool = False) -> dict[str, Any]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+def _devices(held: Sequence[Gpu], host: Host, visible: str) -> dict[str, Any]:
+    """NVIDIA's by name, whole ones and MIG instances, for its runtime adds libraries too; of others the device files. Simulated ones have
+    none."""
+    named = visible.split(",") if any(gpu.vendor == "nvidia" for gpu in held) else []
+    files = [path for gpu in held if gpu.vendor in ("amd", "intel") for path in host.files.get(gpu.uuid, ())]
+    if any(gpu.vendor == "amd" for gpu in held):
+        files.insert(0, "/dev/kfd")
+    found: dict[str, Any] = {}
+    if named:
+        by_cdi = {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={uuid}" for uuid in named]}
+        found["DeviceRequests"] = [by_cdi if host.cdi else {"Driver": "nvidia", "DeviceIDs": named, "Capabilities": [["gpu"]]}]
+    if files:
+        found["Devices"] = [{"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in dict.fromkeys(files)]
+    return found

@@ -1,0 +1,149 @@
+"""Jobs with an image on this node: what they need before they begin, and that nothing of them is left.
+
+The image is pulled before the marker is written; then the supervisor runs runner.py in place of the command. A container whose attempt
+nobody accounts for is removed when the agent begins. Tests: tests/integration/test_containers.py.
+"""
+
+import asyncio
+import logging
+import os
+import platform
+import sys
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.common.errors import Refused, Unavailable
+from libs.common.messages import StartOrder
+from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers import DeviceNodes
+from services.node_agent.environment import PASSED_ON
+from services.node_agent.runtimes import container as c
+from services.node_agent.runtimes.engine import Engine, names, socket_of
+from services.node_agent.runtimes.runner import VARIABLE, unmount
+from services.node_agent.state import key_of
+from services.node_agent.supervision import cgroups, records
+from services.node_agent.supervision_protocol import Launch
+
+HERE: Final = Path(__file__).resolve().parent
+RUNNER: Final = HERE / "runner.py"
+INIT: Final = HERE / f"init.{platform.machine()}"
+CDI: Final = ("/etc/cdi", "/var/run/cdi")
+PREFIX: Final = "muster"
+# Several agents may share an engine.
+NAME_DIGITS: Final = 8
+MOUNTS: Final = "mounts"
+GONE: Final = "gone"
+
+logger = logging.getLogger(__name__)
+
+
+class Containers:
+    """`jobs_dir`: where the job directories are, which name the containers; None: there are none here (the simulation)."""
+
+    def __init__(self, jobs_dir: Path | None = None, engine: str = "") -> None:
+        self.jobs_dir, self.setting = jobs_dir, engine
+
+    async def adopt(self, keys: Collection[str]) -> None:
+        """Of `keys` the node accounts for; what else the agent before this one left is removed."""
+        engine = self._engine()
+        if engine is None:
+            return
+        try:
+            for name, job_dir in await engine.left(c.LABEL):
+                path = Path(job_dir)
+                if path.parent == self.jobs_dir and path.name not in keys:
+                    logger.warning("container %s of %s is removed: nobody accounts for it", name[:12], path.name)
+                    await engine.remove(name)
+        except Unavailable as error:
+            logger.warning("%s", error)
+
+    async def hold(self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], nodes: DeviceNodes) -> Launch:
+        """The launch of the runner, for a job with an image. Raises NoImage or Refused."""
+        if not order.spec.image:
+            return launch
+        engine = self._engine()
+        if engine is None:
+            raise Refused("image: no container engine is on this node (MUSTER_CONTAINER_ENGINE)")
+        if not INIT.exists():
+            raise Refused(f"image: containers are not run on {platform.machine()} yet")
+        try:
+            await engine.pull(order.spec.image)
+        except Unavailable as error:
+            raise Refused(f"image: {error}") from error
+        made = self._made(engine, launch, order, [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid], nodes)
+        argv = (sys.executable, "-I", "-S", str(RUNNER))
+        workdir = made.workdir if order.spec.workdir or order.spec.upload else ""
+        env = {VARIABLE: msgspec.json.encode(made).decode()}
+        return replace(launch, argv=argv, env=env, workdir=workdir, limits={}, container=True)
+
+    async def let_go(self, key: str) -> dict[str, str]:
+        """Removes what is left of the attempt's container; what the receipt says of it, nothing for a job without one."""
+        if not self._has_one(key):
+            return {}
+        engine = self._engine()
+        if engine is None:
+            return {"container": "not known: the container engine is gone"}
+        await asyncio.to_thread(unmount, self._mount(key))
+        label = f"{c.LABEL}={self.jobs_dir}/{key}"
+        try:
+            for name, _ in await engine.left(label):
+                await engine.remove(name)
+            there = await engine.left(label)
+        except Unavailable as error:
+            return {"container": f"not known: {error}"}
+        return {"container": f"left: {names(there)}" if there else GONE}
+
+    def _has_one(self, key: str) -> bool:
+        """By the attempt's own marker, so that a quarantine holds under the next agent too."""
+        return self.jobs_dir is not None and bool(records.read_summary(f"{self.jobs_dir}/{key}").get("note", {}).get("container"))
+
+    def _mount(self, key: str) -> str:
+        """Beside the job directories: what is removed there must never be somebody's files."""
+        return f"{self.jobs_dir}/../{MOUNTS}/{key}"
+
+    def _engine(self) -> Engine | None:
+        path = socket_of(self.setting) if self.jobs_dir is not None else ""
+        return Engine(path) if path else None
+
+    def _made(self, engine: Engine, launch: Launch, order: StartOrder, held: Sequence[Gpu], nodes: DeviceNodes) -> c.Made:
+        spec, key = order.spec, key_of(launch.ref)
+        job_dir = f"{self.jobs_dir}/{key}"
+        env = {name: value for name, value in launch.env.items() if name not in PASSED_ON or name in spec.env}
+        ids = launch.account.ids if launch.account is not None else []
+        files = {gpu.uuid: device_files(nodes, gpu.uuid) for gpu in held}
+        user = f"{os.geteuid()}:{os.getegid()}"
+        host = c.Host(str(INIT), files, any(map(_names_nvidia, CDI)), cgroups.processes_max(), user)
+        workdir = launch.workdir if spec.workdir or spec.upload else ""
+        body = c.body_of(spec, launch.argv, env, ids, held, dict(launch.limits), host)
+        body["Labels"] = {c.LABEL: job_dir}
+        if workdir:
+            body["WorkingDir"] = workdir
+        mounts = [c.mounted(str(INIT), c.INIT, True), c.mounted(f"{job_dir}/tether", c.TETHER, True)]
+        if launch.used.daemon:
+            folder = env["CUDA_MPS_PIPE_DIRECTORY"].rpartition("/")[0]
+            mounts.append(c.mounted(folder, folder))
+            body["HostConfig"]["IpcMode"] = "host"
+        body["HostConfig"]["Mounts"] = mounts
+        name = f"{PREFIX}-{key}-{sha256(job_dir.encode()).hexdigest()[:NAME_DIGITS]}"
+        return c.Made(engine.path, name, f"{job_dir}/tether", self._mount(key), workdir, ids, spec.stdin, body)
+
+
+def device_files(nodes: DeviceNodes, uuid: GpuId, root: Path = Path("/sys")) -> list[str]:
+    """As udev names them."""
+    found = []
+    for major, minor in nodes.get(uuid, ()):
+        try:
+            lines = (root / f"dev/char/{major}:{minor}/uevent").read_text().splitlines()
+        except OSError:
+            continue
+        found += [f"/dev/{line.removeprefix('DEVNAME=')}" for line in lines if line.startswith("DEVNAME=")]
+    return found
+
+
+def _names_nvidia(folder: str) -> bool:
+    return os.path.isdir(folder) and any("nvidia" in name for name in os.listdir(folder))

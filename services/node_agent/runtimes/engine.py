@@ -1,0 +1,103 @@
+"""Docker or Podman by the socket of their common HTTP interface, as the agent uses it: images, and what is left of containers.
+
+Containers themselves are made by runner.py, under a supervisor. Tests: tests/integration/test_containers.py.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from libs.common.errors import Refused, Unavailable
+
+# Docker's own, then Podman's.
+SOCKETS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock")
+# Everything but a pull, which takes as long as the job's start may.
+ASK_S: Final = 10.0
+DETAIL_CHARS: Final = 400
+# As Docker's own command exits.
+NO_IMAGE: Final = 125
+
+
+class NoImage(Refused):
+    """The image is not to be had: the job ends with that, for another node would find the same."""
+
+
+def socket_of(setting: str) -> str:
+    """The engine's socket; empty where this machine has none."""
+    return next((path for path in ([setting] if setting else SOCKETS) if os.path.exists(path)), "")
+
+
+class Engine:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    async def pull(self, image: str) -> None:
+        """Nothing is asked of a registry for an image that is here. Raises NoImage with the engine's words, or Unavailable."""
+        async with self._session() as session:
+            status, _ = await self._ask(session, "GET", f"/images/{image}/json")
+            if status == 200:
+                return
+            named = image if "@" in image or ":" in image.rpartition("/")[2] else f"{image}:latest"
+            status, text = await self._ask(session, "POST", "/images/create", None, fromImage=named)
+            wrong = _error(text) if status == 200 else _message(text)
+            if status == 200 and not wrong:
+                status, text = await self._ask(session, "GET", f"/images/{image}/json")
+                wrong = "" if status == 200 else _message(text)
+        if wrong:
+            raise NoImage(f"image {image} cannot be pulled: {wrong[:DETAIL_CHARS]}")
+
+    async def left(self, label: str) -> list[tuple[str, str]]:
+        """The containers that have the label, running or not: name and the label's value. Raises Unavailable."""
+        async with self._session() as session:
+            filters = msgspec.json.encode({"label": [label]}).decode()
+            status, text = await self._ask(session, "GET", "/containers/json", ASK_S, all="1", filters=filters)
+        if status != 200:
+            raise Unavailable(f"the container engine does not list its containers: {_message(text)}")
+        name = label.partition("=")[0]
+        return [(each["Id"], each["Labels"].get(name, "")) for each in msgspec.json.decode(text)]
+
+    async def remove(self, container: str) -> None:
+        """With all that runs in it. Raises Unavailable."""
+        async with self._session() as session:
+            await self._ask(session, "DELETE", f"/containers/{container}", ASK_S, force="1", v="1")
+
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession("http://engine", connector=aiohttp.UnixConnector(self.path))
+
+    async def _ask(
+        self, session: aiohttp.ClientSession, method: str, url: str, within_s: float | None = None, **query: str
+    ) -> tuple[int, bytes]:
+        try:
+            timeout = aiohttp.ClientTimeout(within_s)
+            async with session.request(method, url, params=query, timeout=timeout) as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"the container engine at {self.path} does not answer: {error or type(error).__name__}") from error
+
+
+def _message(text: bytes) -> str:
+    try:
+        found: Any = msgspec.json.decode(text)
+        return str(found["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return text.decode(errors="replace").strip()
+
+
+def _error(text: bytes) -> str:
+    """A pull is answered with a line for each thing that happens; an error among them is how it ended."""
+    return next((found for line in text.splitlines() if (found := _error_in(line))), "")
+
+
+def _error_in(line: bytes) -> str:
+    try:
+        found: Any = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return ""
+    return str(found.get("error", "")) if isinstance(found, dict) else ""
+
+
+def names(found: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(container[:12] for container, _ in found)

@@ -1,0 +1,233 @@
+"""What a supervisor runs in place of a container's command: it makes the container, passes streams and signals on, and ends as it ends.
+
+A script of the standard library alone: MUSTER_CONTAINER holds what is to be made (`container.Made`). The container's first process is
+init.c, which holds the other end of a named pipe: when this process is gone, however it went, so is the container.
+Tests: tests/integration/test_containers.py.
+"""
+
+import contextlib
+import ctypes
+import http.client
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, Final, NoReturn
+
+VARIABLE: Final = "MUSTER_CONTAINER"
+FAILED: Final = 125
+READ_BYTES: Final = 65_536
+HEADER_BYTES: Final = 8
+MS_BIND: Final = 4096
+MNT_DETACH: Final = 2
+STDERR_STREAM: Final = 2
+# What the kernel, the terminal or this program itself means; all other signals are the job's.
+OWN: Final = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+
+
+class Engine(http.client.HTTPConnection):
+    """One request each: an engine may close a connection whenever it likes."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("engine")
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]:
+    """What the engine answers. Raises OSError with its words when that is no success."""
+    engine = Engine(path)
+    try:
+        engine.request(method, url, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        answer = engine.getresponse()
+        text = answer.read().decode(errors="replace")
+    finally:
+        engine.close()
+    if answer.status >= http.client.BAD_REQUEST:
+        with contextlib.suppress(ValueError):
+            text = json.loads(text)["message"]
+        raise OSError(0, text.strip())
+    return dict(json.loads(text)) if text.startswith("{") else {}
+
+
+def fail(text: str) -> NoReturn:
+    print(f"muster: {text}", file=sys.stderr, flush=True)
+    os._exit(FAILED)
+
+
+def tethered(path: str) -> int:
+    """The end that keeps the container alive."""
+    os.mkfifo(path)
+    os.chmod(path, 0o444)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def working_directory(path: str, ids: list[int], at: str) -> str:
+    """Where the engine is to mount it from; empty for one that only the image may have. It is looked for as the job's user, and what was
+    found is mounted `at` a place of the agent's own, so that nobody puts another in its stead meanwhile. Raises OSError."""
+    groups, before = os.getgroups(), (os.geteuid(), os.getegid())
+    try:
+        if ids:
+            os.setgroups(ids[2:])
+            os.setegid(ids[1])
+            os.seteuid(ids[0])
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    finally:
+        if ids:
+            os.seteuid(before[0])
+            os.setegid(before[1])
+            os.setgroups(groups)
+    if not ids:
+        return path
+    os.makedirs(at, mode=0o700, exist_ok=True)
+    _check(_libc().mount(f"/proc/self/fd/{descriptor}".encode(), at.encode(), None, MS_BIND, None))
+    return at
+
+
+def unmount(at: str) -> None:
+    """A container that has it keeps it. Harmless where nothing is."""
+    if os.path.isdir(at):
+        _libc().umount2(at.encode(), MNT_DETACH)
+        with contextlib.suppress(OSError):
+            os.rmdir(at)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def attached(path: str, name: str, stdin: bool) -> socket.socket:
+    """The container's streams, from before its first byte. Raises OSError."""
+    stream = socket.socket(socket.AF_UNIX)
+    stream.connect(path)
+    url = f"/containers/{name}/attach?stream=1&stdin={int(stdin)}&stdout=1&stderr=1"
+    stream.sendall(f"POST {url} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = stream.recv(1)
+        if not byte:
+            raise OSError(0, "the engine closed the container's streams")
+        head += byte
+    status = head.split(None, 2)[1]
+    if status not in (b"101", b"200"):
+        raise OSError(0, f"the engine gave no streams: {head.splitlines()[0].decode(errors='replace')}")
+    return stream
+
+
+class Streams:
+    """From the container to this process's own output, and from its input to the container."""
+
+    def __init__(self, stream: socket.socket, stdin: bool) -> None:
+        self.stream = stream
+        self.buffer = b""
+        self.sources = [stream.fileno(), *([0] if stdin else [])]
+        if not stdin:
+            self._end_input()
+
+    def _end_input(self) -> None:
+        with contextlib.suppress(OSError):
+            self.stream.shutdown(socket.SHUT_WR)
+
+    def take(self) -> bool:
+        """False at the end of the container's output."""
+        data = self.stream.recv(READ_BYTES)
+        self.buffer += data
+        while len(self.buffer) >= HEADER_BYTES:
+            size = int.from_bytes(self.buffer[4:HEADER_BYTES], "big")
+            if len(self.buffer) < HEADER_BYTES + size:
+                break
+            self._print(self.buffer[0], self.buffer[HEADER_BYTES : HEADER_BYTES + size])
+            self.buffer = self.buffer[HEADER_BYTES + size :]
+        return bool(data)
+
+    def _print(self, stream: int, data: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(2 if stream == STDERR_STREAM else 1, data) :]
+
+    def give(self) -> None:
+        data = os.read(0, READ_BYTES)
+        try:
+            self.stream.sendall(data)
+        except OSError:
+            data = b""
+        if not data:
+            self.sources.remove(0)
+            self._end_input()
+
+
+def pass_on(path: str, name: str, number: int) -> None:
+    """One that is ending already hears nothing more."""
+    with contextlib.suppress(OSError):
+        ask(path, "POST", f"/containers/{name}/kill?signal={number}")
+
+
+def listened() -> int:
+    """Where signals are told, as bytes."""
+    told, tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    for number in set(signal.valid_signals()) - OWN:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, lambda *_: None)
+    return told
+
+
+def relay(streams: Streams, told: int, path: str, name: str) -> None:
+    """Until the container's output is at its end."""
+    while True:
+        ready, _, _ = select.select([*streams.sources, told], [], [])
+        if told in ready:
+            for number in os.read(told, READ_BYTES):
+                pass_on(path, name, number)
+        if 0 in ready:
+            streams.give()
+        if streams.stream.fileno() in ready and not streams.take():
+            return
+
+
+def main() -> None:
+    made = json.loads(os.environ.pop(VARIABLE))
+    path, name, body = made["engine"], made["name"], made["body"]
+    told = listened()
+    try:
+        tether = tethered(made["tether"])
+        mounts = body["HostConfig"]["Mounts"]
+        if made["workdir"] and (found := working_directory(made["workdir"], made["ids"], made["mount"])):
+            mounts.append({"Type": "bind", "Source": found, "Target": made["workdir"]})
+        ask(path, "POST", f"/containers/create?name={name}", body)
+        stream = attached(path, name, made["stdin"])
+        ask(path, "POST", f"/containers/{name}/start")
+    except OSError as error:
+        unmount(made["mount"])
+        fail(f"the container was not begun: {error.strerror or error}")
+    unmount(made["mount"])
+    try:
+        relay(Streams(stream, made["stdin"]), told, path, name)
+        code = ask(path, "POST", f"/containers/{name}/wait")["StatusCode"]
+        if ask(path, "GET", f"/containers/{name}/json")["State"].get("OOMKilled"):
+            print(
+                f"muster: out of host memory: the kernel ended processes of it at {body['HostConfig']['Memory'] >> 20} MiB", file=sys.stderr
+            )
+        with contextlib.suppress(OSError):
+            ask(path, "DELETE", f"/containers/{name}?force=1&v=1")
+    except (OSError, ValueError, KeyError) as error:
+        fail(f"the container engine was lost: {error}")
+    os.close(tether)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""One MPS control daemon as processes and files: begun, asked, found again, ended.
+
+It is begun in the foreground by a shell that first waits until it was put into the daemon's control group, and then ends, so that the
+daemon is nobody's child and lives on without the agent. What is the daemon's (its servers too) is known by that group, by its descent,
+and by a mark in the environment. Tests: tests/integration/test_mps.py.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import subprocess  # nosec B404
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.model import GpuId
+from services.node_agent import synced_file
+from services.node_agent.job_ownership import PASSABLE
+from services.node_agent.sharing import ways
+from services.node_agent.supervision import cgroups, processes
+from services.node_agent.supervision.processes import Process
+
+MARK: Final = "MUSTER_MPS"
+SCRIPT: Final = 'read -r go; "$0" -f > "$1" 2>&1 < /dev/null & echo $!'
+OUTPUT: Final = "output"
+SAID_BYTES: Final = 2_048
+# One command to a daemon that lives.
+ASK_S: Final = 3.0
+# A shell begins a process.
+SHELL_S: Final = 5.0
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is on disk of a daemon. `pid` 0: it was about to be begun; `ids`: see `supervision.order.Order.account`."""
+
+    uuids: tuple[GpuId, ...]
+    tenant: str
+    ids: list[int]
+    pid: int = 0
+    start_ticks: int = 0
+    boot_id: str = ""
+    group: str = ""
+
+
+def keep(path: Path, known: Known) -> None:
+    """Returns once it would survive a power cut."""
+    synced_file.replace(path, msgspec.json.encode(known))
+
+
+def kept(path: Path) -> Known | None:
+    """None for what cannot be read: then nothing was begun."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Known)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def make_folders(folder: str, ids: list[int]) -> None:
+    """Empty ones, of the daemon's user alone: what is in a folder is given away before the folder is. Raises OSError."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in (folder, ways.pipes(folder), ways.logs(folder)):
+        os.mkdir(path, mode=0o700)
+    for path in (ways.pipes(folder), ways.logs(folder), folder) if ids else ():
+        os.chown(path, ids[0], ids[1], follow_symlinks=False)
+    if ids:
+        for path in (os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):
+            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~0o066 | PASSABLE)
+
+
+def begin(program: str, folder: str, known: Known, home: Mapping[str, str]) -> Known:
+    """Blocks. Raises OSError. The daemon was begun; whether it answers is for `ask` to say."""
+    as_user = {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]} if known.ids else {}
+    line = ["/bin/sh", "-c", SCRIPT, program, f"{folder}/{OUTPUT}"]
+    with subprocess.Popen(  # type: ignore[call-overload]  # nosec B603
+        line,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env=environment(folder, known),
+        start_new_session=True,
+        **as_user,
+    ) as shell:
+        group = cgroups.take_in(home, os.path.basename(folder), shell.pid)
+        try:
+            said, _ = shell.communicate(b"\n", timeout=SHELL_S)
+        except subprocess.TimeoutExpired as error:
+            shell.kill()
+            raise OSError(0, f"{program} was not begun within {SHELL_S:.0f} s") from error
+    if not said.strip().isdigit():
+        raise OSError(0, f"{program} could not be begun")
+    seen = processes.process(int(said))
+    begun = msgspec.structs.replace(known, boot_id=processes.boot_id(), group=group)
+    return msgspec.structs.replace(begun, pid=seen.pid, start_ticks=seen.start_ticks) if seen is not None else begun
+
+
+def environment(folder: str, known: Known) -> dict[str, str]:
+    path = os.environ.get("PATH", os.defpath)
+    extra = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    return {"PATH": path, "HOME": folder, **extra, MARK: folder, **ways.daemon_variables(folder, known.uuids)}
+
+
+async def ask(program: str, folder: str, known: Known, command: str) -> str:
+    """What the daemon answers. Raises Refused."""
+    as_user = {"user": known.ids[0], "group": known.ids[1], "extra_groups": known.ids[2:]} if known.ids else {}
+    plain = {name: value for name, value in environment(folder, known).items() if name != MARK}
+    try:
+        child = await asyncio.create_subprocess_exec(
+            program,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd="/",
+            env=plain,
+            start_new_session=True,
+            **as_user,  # type: ignore[arg-type]
+        )
+    except OSError as error:
+        raise Refused(f"{program} cannot be run: {error}") from error
+    try:
+        async with asyncio.timeout(ASK_S):
+            said, _ = await child.communicate(f"{command}\n".encode())
+    except TimeoutError:
+        raise Refused(f"it did not answer {command!r} within {ASK_S:.0f} s") from None
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    text = said[:SAID_BYTES].decode(errors="replace").strip()
+    if child.returncode:
+        raise Refused(f"it did not take {command!r}: {text or f'exit code {child.returncode}'}")
+    return text
+
+
+def is_living(known: Known) -> bool:
+    return known.boot_id == processes.boot_id() and processes.is_living(known.pid, known.start_ticks)
+
+
+def rest(folder: str, known: Known) -> list[Process]:
+    """The daemon and its servers, whatever of them lives. Reads the environment of every process: not for the event loop."""
+    mark = os.fsencode(f"{MARK}={folder}")
+    below = processes.descendants(known.pid) if is_living(known) else []
+    own = {*below, *cgroups.members(known.group), *(pid for pid in processes.all_pids() if processes.environment_holds(pid, [mark]))}
+    if is_living(known):
+        own.add(known.pid)
+    found = [processes.process(pid) for pid in sorted(own - {os.getpid()})]
+    return [each for each in found if each is not None and each.state not in "ZX"]
+
+
+def end_by_force(folder: str, known: Known) -> None:
+    processes.send([each.pid for each in rest(folder, known)], signal.SIGKILL)
+
+
+def last_words(folder: str) -> str:
+    """The last line that it printed; its user may have put anything there."""
+    try:
+        descriptor = os.open(f"{folder}/{OUTPUT}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    try:
+        lines = os.pread(descriptor, SAID_BYTES, max(0, os.fstat(descriptor).st_size - SAID_BYTES)).decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

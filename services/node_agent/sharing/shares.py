@@ -1,0 +1,112 @@
+"""What an attempt is given to share its devices with others: a place at an MPS daemon, or compute units; and what it gives back.
+
+Without a state directory (the simulation) there are no daemons. Tests: tests/integration/test_mps.py, tests/unit/test_sharing_ways.py.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common.errors import Refused
+from libs.common.messages import StartOrder
+from libs.common.model import MPS, Gpu, GpuId
+from services.node_agent.drivers import sysfs
+from services.node_agent.observations import Adopted, Observation, ShareLost
+from services.node_agent.sharing import ways
+from services.node_agent.sharing.daemon import Known
+from services.node_agent.sharing.daemons import Daemons, Program
+from services.node_agent.sharing.ways import Used
+from services.node_agent.state import key_of
+from services.node_agent.supervision_protocol import Launch
+
+ENFORCED: Final = "enforced"
+NO_GROUPS: Final[Mapping[str, str]] = {}
+
+
+class Shares:
+    """`tell` is asked when something that attempts share has died."""
+
+    def __init__(
+        self,
+        state_dir: Path | None = None,
+        program: Program | None = None,
+        home: Mapping[str, str] = NO_GROUPS,
+        sys_root: Path = sysfs.SYS,
+    ) -> None:
+        self.program, self.sys_root = program or Program(), sys_root
+        self.tell: Callable[[Observation], None] = lambda seen: None
+        self.daemons = Daemons(state_dir, self.program, home, self._lost) if state_dir is not None else None
+        self.masks: dict[str, Mapping[GpuId, str]] = {}
+
+    async def adopt(self, adopted: Sequence[Adopted], tell: Callable[[Observation], None]) -> None:
+        """What the agent before this one began."""
+        self.tell = tell
+        self.masks = {key_of(found.ref): found.used.masks for found in adopted if found.used.masks}
+        if self.daemons is not None:
+            await self.daemons.adopt({key_of(found.ref): found.used.daemon for found in adopted})
+
+    async def hold(self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu]) -> Launch:
+        """The launch with what it is given. Raises Refused."""
+        held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
+        way = ways.way_of(order.gpus, held)
+        if way == MPS:
+            return await self._at_daemon(launch, order, held)
+        if way == ways.CU_MASK:
+            return self._masked(launch, order, held)
+        return replace(launch, used=Used(way))
+
+    async def let_go(self, key: str) -> dict[str, str]:
+        """Gives what the receipt says of it. Harmless when repeated."""
+        self.masks.pop(key, None)
+        said = await self.daemons.let_go(key) if self.daemons is not None else ""
+        return {MPS: said} if said else {}
+
+    def forget(self, key: str) -> None:
+        if self.daemons is not None:
+            self.daemons.forget(key)
+
+    async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
+        """What is left on these devices of what nobody uses."""
+        return await self.daemons.left(uuids) if self.daemons is not None else {}
+
+    def isolation(self, inventory: Sequence[Gpu]) -> dict[str, str]:
+        """As NodeRegistered says it; nothing where no device is shared so."""
+        if self.daemons is None or not any(ways.WAYS.get(gpu.vendor) == MPS for gpu in inventory):
+            return {}
+        return {MPS: f"lost: {self.program.lacking}" if self.program.lacking else ENFORCED}
+
+    async def close(self) -> None:
+        if self.daemons is not None:
+            await self.daemons.close()
+
+    def _lost(self, key: str, detail: str) -> None:
+        self.tell(ShareLost(key, detail))
+
+    async def _at_daemon(self, launch: Launch, order: StartOrder, held: Sequence[Gpu]) -> Launch:
+        if self.daemons is None:
+            raise Refused("isolation mps: this agent begins no daemons")
+        user = launch.account.name if launch.account is not None else str(os.geteuid())
+        ids = launch.account.ids if launch.account is not None else []
+        uuids = tuple(sorted(gpu.uuid for gpu in held))
+        name = ways.daemon_name(order.tenant, user, uuids)
+        await self.daemons.hold(key_of(launch.ref), name, Known(uuids=uuids, tenant=order.tenant, ids=ids))
+        variables = ways.mps_variables(self.daemons.folder(name), order.gpus, held, order.spec.gpu_memory_bytes)
+        return replace(launch, used=Used(MPS, name), env={**launch.env, **variables})
+
+    def _masked(self, launch: Launch, order: StartOrder, held: Sequence[Gpu]) -> Launch:
+        masks: dict[GpuId, str] = {}
+        for hold, gpu in zip(order.gpus, held, strict=True):
+            units = self._units(gpu.pci_bus)
+            if not units:
+                raise Refused(f"isolation mps: the kernel does not say how many compute units GPU {gpu.uuid} has: none can be masked")
+            masks[gpu.uuid] = ways.allotted(units, hold.share, [other[gpu.uuid] for other in self.masks.values() if gpu.uuid in other])
+        self.masks[key_of(launch.ref)] = masks
+        return replace(launch, used=Used(ways.CU_MASK, masks=masks), env={**launch.env, **ways.mask_variables(masks, held)})
+
+    @functools.cache  # noqa: B019  (one per agent)
+    def _units(self, pci_bus: str) -> int:
+        return sysfs.compute_units(pci_bus, self.sys_root)

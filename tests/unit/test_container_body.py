@@ -1,0 +1,75 @@
+"""What a container engine is told of a job: its user, its bounds, its devices by vendor; and which images a job may name."""
+
+from typing import Any
+
+import pytest
+
+from libs.common.errors import Refused
+from libs.common.model import Gpu, GpuId, JobId, JobSpec
+from services.api_gateway.intents import submission
+from services.node_agent.runtimes.container import INIT, TETHER, Host, body_of, mounted
+
+FILES = {GpuId("G0"): ("/dev/dri/card0", "/dev/dri/renderD128"), GpuId("G1"): ("/dev/dri/renderD129",)}
+HOST = Host("/x/init", FILES, False, 100, "0:0")
+
+
+def gpu(index: int, vendor: str) -> Gpu:
+    return Gpu(GpuId(f"G{index}"), index, vendor, "model", 1 << 30)
+
+
+def host_config(*held: Gpu, host: Host = HOST, **wish: Any) -> dict[str, Any]:
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in held)}
+    found: dict[str, Any] = body_of(spec(**wish), ["true"], env, [], held, {}, host)["HostConfig"]
+    return found
+
+
+def spec(**wish: Any) -> JobSpec:
+    return JobSpec(command=("true",), image="i:1", **wish)
+
+
+def test_the_command_takes_the_entry_point_s_place_behind_init_and_its_user_is_the_job_s() -> None:
+    body = body_of(spec(stdin=True), ["python", "t.py"], {"A": "1=2"}, [7, 8, 9], (), {}, HOST)
+    assert (body["Image"], body["Entrypoint"], body["Cmd"]) == ("i:1", [INIT, TETHER, "python", "t.py"], [])
+    assert (body["Env"], body["User"], body["HostConfig"]["GroupAdd"], body["OpenStdin"]) == (["A=1=2"], "7:8", ["9"], True)
+    assert body["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
+    assert body_of(spec(), ["true"], {}, [], (), {}, HOST)["User"] == "0:0"
+
+
+def test_bounds_of_the_host_are_the_container_s() -> None:
+    body = body_of(spec(memory_bytes=1 << 30, cpus_milli=1_500), ["true"], {}, [], (), {"cpus": "0-3", "memory_nodes": "1"}, HOST)
+    told = body["HostConfig"]
+    assert (told["Memory"], told["MemorySwap"], told["NanoCpus"]) == (1 << 30, 1 << 30, 1_500_000_000)
+    assert (told["CpusetCpus"], told["CpusetMems"], told["PidsLimit"], told["ShmSize"]) == ("0-3", "1", 100, 1 << 29)
+    assert host_config()["ShmSize"] == 8 << 30
+
+
+def test_nvidia_s_devices_are_named_to_cdi_or_to_its_own_runtime() -> None:
+    by_cdi = Host("/x/init", {}, True, 100, "0:0")
+    assert host_config(gpu(0, "nvidia"), host=by_cdi)["DeviceRequests"] == [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=G0"]}]
+    (asked,) = host_config(gpu(0, "nvidia"), gpu(1, "nvidia"))["DeviceRequests"]
+    assert asked == {"Driver": "nvidia", "DeviceIDs": ["G0", "G1"], "Capabilities": [["gpu"]]}
+
+
+def test_others_are_their_device_files_and_simulated_ones_are_none() -> None:
+    def paths(*held: Gpu) -> list[str]:
+        return [each["PathOnHost"] for each in host_config(*held).get("Devices", [])]
+
+    assert paths(gpu(0, "amd")) == ["/dev/kfd", "/dev/dri/card0", "/dev/dri/renderD128"]
+    assert paths(gpu(1, "intel")) == ["/dev/dri/renderD129"]
+    assert paths(gpu(2, "intel")) == paths(gpu(0, "simulated")) == []
+    assert "DeviceRequests" not in host_config(gpu(0, "simulated"))
+
+
+def test_a_mount_says_whether_it_is_written() -> None:
+    assert mounted("/a", "/b") == {"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": False}
+
+
+@pytest.mark.parametrize("image", ["python:3.11", "a/b", "registry.example:5000/team/train@sha256:" + "0" * 64, "localhost/x_y:1"])
+def test_an_image_is_named_as_engines_name_it(image: str) -> None:
+    assert submission({"command": ["true"], "image": image}, JobId("j")).spec.image == image
+
+
+@pytest.mark.parametrize("image", ["-v", "a b", "A/b", "../x", "a?x=1", "x" * 400])
+def test_what_is_no_image_s_name_is_refused(image: str) -> None:
+    with pytest.raises(Refused, match="is no image's name"):
+        submission({"command": ["true"], "image": image}, JobId("j"))
