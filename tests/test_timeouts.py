@@ -59,7 +59,7 @@ STAY: Final[dict[str, str]] = {
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         cancellation.END_AGAIN_S""",
     "the default of an argument for which a setting is given": """
-        access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
+        access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",
     "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",
     "how long a plug-in may take: it is refused on every machine alike": "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",

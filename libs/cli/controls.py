@@ -14,6 +14,7 @@ from libs.cli.many import each_of
 from libs.cli.output import complain
 from libs.cli.profile import Profile, read_profile
 
+DEFAULT: Final = "default"
 LOOK_EVERY_S: Final = 0.2
 # So long without a word of the node, unless --timeout says otherwise.
 WAIT_S: Final = 15
@@ -34,7 +35,7 @@ def devices(verb: Callable[..., int]) -> Callable[..., int]:
     """The options that say which, and how long to wait, as the argument `where`."""
 
     @functools.wraps(verb)
-    def packed(uuids: Sequence[str], nodes: Sequence[str], timeout_s: int, no_wait: bool, **given: str) -> int:
+    def packed(uuids: Sequence[str], nodes: Sequence[str], timeout_s: int, no_wait: bool, **given: object) -> int:
         return verb(**given, where=Where(uuids, nodes, timeout_s, no_wait))
 
     options = (
@@ -48,6 +49,22 @@ def devices(verb: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(options):
         packed = option(packed)
     return packed
+
+
+def value(metavar: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The argument `value`, or --default in its place."""
+
+    def with_value(verb: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(verb)
+        def packed(value: str, default: bool, **given: object) -> int:
+            if bool(value) == default:
+                raise click.UsageError(f"give {metavar}, or --default")
+            return verb(value=DEFAULT if default else value, **given)
+
+        option = click.option("--default", is_flag=True, help="Take it off: as the GPU is by itself.")
+        return click.argument("value", metavar=metavar, required=False, default="")(option(packed))
+
+    return with_value
 
 
 def tell(control: str, value: str, where: Where) -> int:

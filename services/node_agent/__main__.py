@@ -158,7 +158,7 @@ def _works(state: State, jobs: JobDirectories) -> dict[GpuId, list[Work]]:
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
     if settings.gpu_driver == "local":
-        return LocalDriver(answer_s=settings.driver_answer_ms / 1_000)
+        return LocalDriver(answer_s=settings.driver_answer_ms / 1_000, reset_s=settings.driver_reset_s)
     return SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
 
 

@@ -134,6 +134,7 @@ async def test_an_order_is_carried_out_and_says_why_it_was_not(driver: LocalDriv
     driver.vendors[0].process.answer_s = 0.5
     found = await carry_out(driver, power)
     assert (found.outcome, "did not answer within 0.5 s" in found.detail) == ("failed", True)
+    assert "its driver does not answer" in (await carry_out(driver, power)).detail
     assert list(await driver.sample()) == [SECOND]
 
 
@@ -151,15 +152,21 @@ async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_
     assert isinstance(await driver.control(FIRST, r.SetPartition("CPX")), Lacking)
 
 
-async def test_a_reset_is_nvidias_own_tool_and_its_refusal_is_told(fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reset_is_nvidias_own_tool_has_a_deadline_of_its_own_and_its_refusal_is_told(
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
-    tool.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\ntest ! -e {tmp_path}/busy || {{ echo "GPU is in use"; exit 1; }}\n')
+    tool.write_text(
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\nsleep 0.5\ntest ! -e {tmp_path}/busy || {{ echo "GPU is in use"; exit 1; }}\n'
+    )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
     driver = nvidia_alone()
     await driver.inventory()
+    driver.vendors[0].process.answer_s = 0.2
     assert await driver.control(SECOND, r.Reset()) == Done()
+    driver.vendors[0].process.answer_s = 10.0
     assert (tmp_path / "asked").read_text() == "--gpu-reset -i 0000:02:00.0\n"
     (tmp_path / "busy").touch()
     with pytest.raises(Refused, match="GPU is in use"):

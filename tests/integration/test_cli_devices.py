@@ -104,6 +104,8 @@ def test_gpu_reset_has_no_value_is_refused_with_the_reason_and_nothing_is_nobody
     world.routes["PUT /v1/gpus/H/controls/reset"] = {**FREE, "controls": {"reset": set_to("")}}
     assert world.run("gpu", "reset", "--gpu-id", "H") == (0, "GPU H: reset: done\n", "")
     assert world.run("gpu", "reset")[0] == 2
+    for words in (("power", "--gpu-id", "H"), ("power", "300", "--default", "--gpu-id", "H")):
+        assert "give WATTS, or --default" in world.run("gpu", *words)[2]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,8 @@ def test_gpu_reset_has_no_value_is_refused_with_the_reason_and_nothing_is_nobody
         (("clocks", "1200-1500"), "clocks", "1200-1500"),
         (("persistence", "on"), "persistence", "on"),
         (("compute-mode", "prohibited"), "compute-mode", "prohibited"),
-        (("ecc", "default"), "ecc", "default"),
+        (("ecc", "--default"), "ecc", "default"),
+        (("power", "default"), "power", "default"),
     ],
 )
 def test_each_of_its_verbs_asks_for_its_control(world: World, words: tuple[str, ...], control: str, value: str) -> None:

@@ -62,7 +62,7 @@ async def test_what_is_set_is_in_force_survives_the_agent_and_a_reset_and_is_tak
     gpu = await cluster.get(f"/v1/gpus/{FIRST}")
     assert ((await until(cluster, "busy", state="completed"))["attempt"], gpu["health"], gpu["service"]) == (1, "healthy", "draining")
     assert await sampled("muster_gpu_clock_hertz") == [1.5e9, 1.98e9]
-    await shell.run("gpu", "power", "default", "--node", "node-1")
+    await shell.run("gpu", "power", "--default", "--node", "node-1")
     assert await sampled("muster_gpu_power_cap_watts") == [700, 700]
     shown, _ = await shell.run("gpus", "-o", "wide")
     assert "clocks 1200-1500" in shown and "power" not in shown

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from libs.common import gpu_life
+from libs.common import device_controls, gpu_life
 from libs.common.cluster import GpuView
 from services.node_agent import service
 
@@ -26,3 +26,8 @@ def a_quarantined_device_is_forgotten(patch: pytest.MonkeyPatch) -> None:
         await asyncio.Event().wait()
 
     patch.setattr(service, "watch", watch)
+
+
+def what_was_set_is_not_put_back(patch: pytest.MonkeyPatch) -> None:
+    """A wish is done when it was done once."""
+    patch.setattr(device_controls, "lasts", lambda control, value: False)

@@ -38,6 +38,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.the_host_is_not_counted: 45,
     planted_devices.a_faulted_device_is_as_good_as_any: 20,
     planted_devices.a_quarantined_device_is_forgotten: 20,
+    planted_devices.what_was_set_is_not_put_back: 20,
     planted.the_last_comes_first: 50,
     planted.what_is_reserved_is_free_for_all: 20,
     planted.a_gang_is_given_whatever_there_is: 20,

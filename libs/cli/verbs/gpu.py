@@ -9,60 +9,60 @@ from libs.cli import controls
 def command() -> None:
     """Set power, clocks and modes of GPUs, or reset them.
 
-    What is set stays: it is put back after a reset, and after a restart of the node's agent or of its machine, until `default` takes it
-    off. What a GPU or its driver does not have is said to be lacking. `muster health --gpu-id` shows what is set.
+    What is set stays: it is put back after a reset, and after a restart of the node's agent or of its machine, until --default
+    takes it off. What a GPU or its driver does not have is said to be lacking. `muster health --gpu-id` shows what is set.
 
     \b
     muster gpu power 300 --node node-3
     muster gpu clocks 1200-1500 --gpu-id GPU-node-3-5
-    muster gpu clocks default --gpu-id GPU-node-3-5
+    muster gpu clocks --default --gpu-id GPU-node-3-5
     """
 
 
 @command.command()
-@click.argument("watts")
+@controls.value("WATTS")
 @controls.devices
-def power(watts: str, where: controls.Where) -> int:
-    """Limit what GPUs draw, in WATTS; `default` is their own limit."""
-    return controls.tell("power", watts, where)
+def power(value: str, where: controls.Where) -> int:
+    """Limit what GPUs draw, in WATTS."""
+    return controls.tell("power", value, where)
 
 
 @command.command()
-@click.argument("mhz")
+@controls.value("MHZ")
 @controls.devices
-def clocks(mhz: str, where: controls.Where) -> int:
-    """Lock the clocks of GPUs, in MHZ: 1500, or 1200-1500; `default` lets them go."""
-    return controls.tell("clocks", mhz, where)
+def clocks(value: str, where: controls.Where) -> int:
+    """Lock the clocks of GPUs, in MHZ: 1500, or 1200-1500."""
+    return controls.tell("clocks", value, where)
 
 
 @command.command()
-@click.argument("mode", metavar="on|off")
+@controls.value("on|off")
 @controls.devices
-def persistence(mode: str, where: controls.Where) -> int:
+def persistence(value: str, where: controls.Where) -> int:
     """Let the driver stay loaded while nobody uses GPUs."""
-    return controls.tell("persistence", mode, where)
+    return controls.tell("persistence", value, where)
 
 
 @command.command("compute-mode")
-@click.argument("mode")
+@controls.value("MODE")
 @controls.devices
-def compute_mode(mode: str, where: controls.Where) -> int:
-    """Say who may compute on GPUs: default, exclusive_process (one process) or prohibited (nobody)."""
-    return controls.tell("compute-mode", mode, where)
+def compute_mode(value: str, where: controls.Where) -> int:
+    """Say who may compute on GPUs: exclusive_process (one process) or prohibited (nobody)."""
+    return controls.tell("compute-mode", value, where)
 
 
 @command.command()
-@click.argument("mode", metavar="on|off|default")
+@controls.value("on|off")
 @controls.devices
-def ecc(mode: str, where: controls.Where) -> int:
+def ecc(value: str, where: controls.Where) -> int:
     """Turn error correction of GPUs' memory on or off; most count it after a reset."""
-    return controls.tell("ecc", mode, where)
+    return controls.tell("ecc", value, where)
 
 
 @command.command()
-@click.argument("mode", metavar="on|off")
+@controls.value("on|off")
 @controls.devices
-def mig(mode: str, where: controls.Where) -> int:
+def mig(value: str, where: controls.Where) -> int:
     """Turn MIG mode of NVIDIA's GPUs on or off.
 
     In MIG mode only instances can be used (`--mig 3g.40gb`); a GPU needs to be free for it, and is reset where its card asks for that.
@@ -71,23 +71,23 @@ def mig(mode: str, where: controls.Where) -> int:
     muster drain --gpu-id GPU-8f7e...
     muster gpu mig on --gpu-id GPU-8f7e... && muster online --gpu-id GPU-8f7e...
     """
-    return controls.tell("mig", mode, where)
+    return controls.tell("mig", value, where)
 
 
 @command.command("compute-partition")
-@click.argument("mode", metavar="SPX|DPX|TPX|QPX|CPX")
+@controls.value("SPX|DPX|TPX|QPX|CPX")
 @controls.devices
-def compute_partition(mode: str, where: controls.Where) -> int:
+def compute_partition(value: str, where: controls.Where) -> int:
     """Divide the compute of AMD's GPUs: each part is a GPU of its own. All of a card needs to be free."""
-    return controls.tell("compute-partition", mode, where)
+    return controls.tell("compute-partition", value, where)
 
 
 @command.command("memory-partition")
-@click.argument("mode", metavar="NPS1|NPS2|NPS4|NPS8")
+@controls.value("NPS1|NPS2|NPS4|NPS8")
 @controls.devices
-def memory_partition(mode: str, where: controls.Where) -> int:
+def memory_partition(value: str, where: controls.Where) -> int:
     """Divide the memory of AMD's GPUs. The driver may ask for all of its GPUs to be free, and says so."""
-    return controls.tell("memory-partition", mode, where)
+    return controls.tell("memory-partition", value, where)
 
 
 @command.command()

@@ -31,7 +31,7 @@ from services.node_agent.drivers.readings import (
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import Part, groups, switch, topology
 from services.node_agent.drivers.vendor_devices import VendorDevices
-from services.node_agent.drivers.vendor_process import VendorProcess
+from services.node_agent.drivers.vendor_process import RESET_S, VendorProcess
 
 # The first answer includes loading the libraries and waking the devices.
 ANSWER_S: Final = 8.0
@@ -47,13 +47,18 @@ class LocalDriver:
     simulated = False
 
     def __init__(
-        self, answer_s: float = ANSWER_S, vendors: Sequence[VendorDevices] = (), sys_root: Path = sysfs.SYS, proc_root: Path = sysfs.PROC
+        self,
+        answer_s: float = ANSWER_S,
+        vendors: Sequence[VendorDevices] = (),
+        sys_root: Path = sysfs.SYS,
+        proc_root: Path = sysfs.PROC,
+        reset_s: float = RESET_S,
     ) -> None:
         self.sys_root, self.proc_root = sys_root, proc_root
         self.parts: list[Part] = []
         self.nodes: DeviceNodes = {}
         self.capabilities: Capabilities = {}
-        self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s)) for vendor in VENDORS]
+        self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s, reset_s=reset_s)) for vendor in VENDORS]
         self.baseline: dict[str, int] = {}
 
     async def inventory(self) -> Sequence[Gpu]:

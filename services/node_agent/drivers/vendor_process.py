@@ -16,10 +16,11 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Unavailable
-from services.node_agent.drivers.readings import LIST, Answer, Ask, Listed
+from services.node_agent.drivers.readings import LIST, Answer, Ask, Listed, Reset
 
 LINE_BYTES_MAX: Final = 1 << 20
 DEATH_S: Final = 1.0
+RESET_S: Final = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +37,12 @@ class Silent(Unavailable):
 
 
 class VendorProcess:
-    """`answer_s` is for each line; the first of a child, which has to load its library and wake the devices, has `begin_s`."""
+    """`answer_s` is for each line; the first of a child, which has to load its library and wake the devices, has `begin_s`, and a reset
+    `reset_s`: who ends it half-way may lose the device.
+    """
 
-    def __init__(self, vendor: str, answer_s: float, begin_s: float, command: Sequence[str] = ()) -> None:
-        self.vendor, self.answer_s, self.begin_s = vendor, answer_s, begin_s
+    def __init__(self, vendor: str, answer_s: float, begin_s: float, command: Sequence[str] = (), reset_s: float = RESET_S) -> None:
+        self.vendor, self.answer_s, self.begin_s, self.reset_s = vendor, answer_s, begin_s, reset_s
         self.command = command or (sys.executable, "-P", "-m", "services.node_agent.drivers.child", vendor, str(os.getpid()))
         self.child: asyncio.subprocess.Process | None = None
         self.turn = asyncio.Lock()
@@ -72,7 +75,7 @@ class VendorProcess:
             raise ValueError(f"has nothing here: {self.listed.missing}")
         _write(child, ask)
         for _ in range(max(1, len(ask.devices))):
-            answers.append(await self._line(child, self.answer_s))
+            answers.append(await self._line(child, self.reset_s if isinstance(ask.command, Reset) else self.answer_s))
 
     async def _begin(self) -> asyncio.subprocess.Process:
         """What hangs before its first answer is the vendor; afterwards it is the device that was asked."""
