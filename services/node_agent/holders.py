@@ -18,6 +18,13 @@ def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
     return [uuid for uuid in gpus if uuid not in running]
 
 
+def can_be_told(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
+    """Those of which it can be told what was left there: nobody runs there, or none but whoever has an instance of its own."""
+    attempts = [attempt for attempt in state.attempts.values() if attempt.exit is None and attempt.phase != REFUSED]
+    shared = {uuid for attempt in attempts for uuid in attempt.gpus if uuid not in attempt.slices}
+    return [uuid for uuid in gpus if uuid not in shared]
+
+
 def slices_of_others(state: State, key: str) -> dict[GpuId, int]:
     """By device the memory slices that attempts here own, but this one: of their MIG instances, made or still to be made."""
     found: dict[GpuId, int] = {}

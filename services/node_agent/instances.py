@@ -26,6 +26,8 @@ class Instances:
         self.driver, self.gpus, self.owned = driver, gpus, owned
         # A number that was read must not be another's before it is removed.
         self.turns: defaultdict[GpuId, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Where the driver failed to make one, until that is told.
+        self.failed: dict[GpuId, str] = {}
 
     async def make(self, holds: Sequence[GpuHold]) -> dict[GpuId, MigInstance]:
         """Raises Refused, also for a card whose mode does not fit: what was made by then is there until `sweep`."""
@@ -47,7 +49,8 @@ class Instances:
         try:
             done = await self.driver.control(hold.uuid, CreateMigInstance(hold.mig_profile, start))
         except MusterError as error:
-            raise Refused(f"{what} was not made: {error}") from error
+            self.failed[hold.uuid] = f"{what} was not made: {error}"
+            raise Refused(self.failed[hold.uuid]) from error
         if isinstance(done, Lacking):
             raise Refused(f"{what} was not made: {done.why}")
         (made,) = done.instances
@@ -62,9 +65,12 @@ class Instances:
         found = await asyncio.gather(*(self._sweep(uuid, key) for uuid in cut))
         return {uuid: why for uuid, why in zip(cut, found, strict=True) if why}
 
-    async def clear(self, uuids: Iterable[GpuId], tell: Callable[[DeviceAils], None], key: str = "") -> None:
-        """Sweeps where no release is that tells what is left: such a device is quarantined until a sweep leaves nothing."""
-        for uuid, why in (await self.sweep(uuids, key)).items():
+    async def clear(self, uuids: Sequence[GpuId], tell: Callable[[DeviceAils], None], key: str = "") -> None:
+        """Sweeps where no release is that tells what is left: such a device is quarantined until a sweep leaves nothing. So is one on which
+        none could be made, so that the job's next attempt is not placed there again at once.
+        """
+        failed = {uuid: self.failed.pop(uuid) for uuid in uuids if uuid in self.failed}
+        for uuid, why in {**failed, **await self.sweep(uuids, key)}.items():
             tell(DeviceAils(uuid, QUARANTINED, Trouble(OFFLINE, why, source=RELEASE)))
 
     async def _sweep(self, uuid: GpuId, key: str) -> str:

@@ -95,7 +95,22 @@ async def test_a_job_whose_instance_cannot_be_made_is_refused_with_the_reason_an
     await start(world, "j", SHOW)
     refused = await world.said(f.JobRefused, "j")
     assert refused.reason == f"MIG instance 3g.40gb at slice 4 of GPU GPU-fake-0 was not made: {why}"
-    assert await there(world) == [] and world.facts(f.GpuFaulted) == []
+    assert await there(world) == []
+    assert [fact.detail for fact in world.facts(f.GpuFaulted)] == ([refused.reason] if "Permissions" not in why else [])
+    if "Permissions" not in why:
+        await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [FIRST])
+
+
+async def test_a_card_on_which_none_could_be_made_returns_beside_a_job_that_has_one(world: World, fakes: Fakes) -> None:  # noqa: F811
+    await start(world, "j", WAIT, LOW)
+    await world.said(f.JobStarted, "j")
+    fakes.tell("nvidia", "nvmlGpuInstanceCreateComputeInstance 0 23")
+    await start(world, "k", SHOW)
+    await world.said(f.JobRefused, "k")
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [FIRST])
+    assert [slices for _, slices in await there(world)] == [LOW]
+    (world.state_dir / "go").touch()
+    assert (await world.said(f.JobFinished, "j")).exit_code == 0
 
 
 async def test_what_is_half_made_and_cannot_be_taken_back_quarantines_the_device_until_it_can(

@@ -17,7 +17,7 @@ from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
-from services.node_agent.holders import undivided
+from services.node_agent.holders import can_be_told
 from services.node_agent.state import State
 from services.node_agent.supervision_protocol import Memory
 
@@ -42,7 +42,7 @@ async def watch(state: Callable[[], State], check: Check, tell: Callable[[o.Obse
             kept = dict(driver.baseline)
             await memory.keep(IDLE_FILE, msgspec.json.encode(Idle(state().devices.boot_id, kept)))
         await asyncio.sleep(LOOK_S)
-        for uuid in undivided(state(), devices.quarantined(state().devices)):
+        for uuid in can_be_told(state(), devices.quarantined(state().devices)):
             if uuid not in (await check(_look(uuid, state().devices.left))).unclean:
                 tell(o.DeviceAils(uuid, QUARANTINED, None))
 
