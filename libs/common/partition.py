@@ -25,3 +25,11 @@ def on_cards_of(uuids: Iterable[GpuId], among: Iterable[GpuId]) -> dict[GpuId, N
     """Of some devices those that are on one card with any of the others."""
     cards = {card_of(uuid): None for uuid in among}
     return {uuid: None for uuid in uuids if card_of(uuid) in cards}
+
+
+def one_of_each_card(uuids: Iterable[GpuId]) -> list[GpuId]:
+    """The first of each."""
+    first: dict[str, GpuId] = {}
+    for uuid in uuids:
+        first.setdefault(card_of(uuid), uuid)
+    return list(first.values())

@@ -120,7 +120,7 @@ def due(controls: Controls, devices: Devices, node_id: NodeId, held: Collection[
         if order.control == c.RESET:
             del controls.todo[key]
             continue
-        waits = bool(on_cards_of([uuid], controls.busy)) or uuid in devices.resetting or (uuid in held and c.needs_free(order.control))
+        waits = bool(on_cards_of([uuid], [*controls.busy, *devices.resetting])) or (uuid in held and c.needs_free(order.control))
         if not waits:
             del controls.todo[key]
             controls.busy[uuid] = None
@@ -149,12 +149,21 @@ def _on_its_card(controls: Controls, uuid: GpuId) -> list[GpuId]:
     return [uuid, *(each for each in on_cards_of((known for known, _ in controls.modes), [uuid]) if each != uuid)]
 
 
+def is_reset(controls: Controls, devices: Devices, uuid: GpuId) -> None:
+    """The other parts of its card are reset with it: they take no work meanwhile."""
+    for each in _on_its_card(controls, uuid)[1:]:
+        d.hurt(devices, each, d.RESET, Trouble(gpu_life.RESETTING, d.WHILE_RESET))
+
+
 def was_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: DeviceReset) -> None:
     """Whatever it was reset for, the operator's wish is answered. A device that its driver did not even begin with is as it was before."""
     for order in seen.controls:
         _say(controls, node_id, order)
-    if seen.refused:
-        d.cleared(devices, seen.uuid, reason(c.RESET))
+    d.cleared(devices, seen.uuid, reason(c.RESET))  # whatever came of it: nobody asked for another one
+    for each in _on_its_card(controls, seen.uuid)[1:]:
+        d.cleared(devices, each, d.RESET)
+        if not seen.refused:
+            again(controls, each)
     d.was_reset(devices, seen.uuid, seen.problem, seen.checks, bool(seen.refused))
     controls.todo.pop((seen.uuid, c.RESET), None)
     asked = controls.wishes.get((seen.uuid, c.RESET))

@@ -107,6 +107,8 @@ def _devices(state: State, now_ns: int) -> list[a.Action]:
     told = [a.ControlDevice(order) for order in dc.due(state.controls, state.devices, state.node_id, held)]
     taken = on_cards_of(state.devices.troubles, [*had, *state.controls.busy])
     resets = d.begin_resets(state.devices, taken, now_ns)
+    for uuid in resets:
+        dc.is_reset(state.controls, state.devices, uuid)
     return [*told, *(a.ResetDevice(uuid, why, dc.lasting(state.controls, uuid)) for uuid, why in resets.items())]
 
 

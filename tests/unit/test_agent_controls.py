@@ -145,10 +145,11 @@ def test_one_that_needed_a_reset_anyhow_is_not_well_when_it_was_refused_nor_one_
     assert recorded(made.see(o.DeviceReset(GPU, "in use", refused="failed"))) == [broken, said(RESET, "failed", "in use")]
     dead = node()
     asked(dead, RESET)
-    assert recorded(dead.see(o.DeviceReset(GPU, "it does not answer after its reset")))[1] == said(
-        RESET, "failed", "it does not answer after its reset"
-    )
-    assert dead.did() == []
+    did = dead.see(o.DeviceReset(GPU, "it does not answer after its reset"))
+    gone = fault("reset_failed", "reboot_node", detail="it does not answer after its reset", source="reset")
+    assert recorded(did) == [gone, said(RESET, "failed", "it does not answer after its reset")]
+    assert others(did) == [] and dead.did() == []
+    assert others(asked(dead, replace(RESET, request=30))) == [a.ResetDevice(GPU, "reset_failed, reset_asked")]
 
 
 def test_a_reset_that_was_under_way_answers_the_wish_that_came_meanwhile() -> None:

@@ -82,6 +82,30 @@ def test_all_parts_of_a_card_are_kept_free_for_it_and_told_one_thing_at_a_time()
     assert others(asked(free, CPX, replace(POWER, uuid=PART))) == [a.ControlDevice(CPX)]
 
 
+def test_a_card_is_reset_once_at_a_time_and_its_other_parts_take_no_work_meanwhile() -> None:
+    made = node()
+    made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX", (OTHER, CPX.control): "CPX"}
+    reset = ControlOrder(GPU, "reset", "", 40)
+    did = asked(made, reset, replace(reset, uuid=PART))
+    assert others(did) == [a.ResetDevice(GPU, "reset_asked")]
+    assert [(fact.uuid, fact.health) for fact in recorded(did) if isinstance(fact, f.GpuFaulted)] == [
+        (GPU, "resetting"),
+        (PART, "resetting"),
+    ]
+    made.orders(replace(start(), gpus=(GpuHold(PART),)))
+    assert made.state.attempts["j.1"].refusal == "a GPU of it is away: reset"
+    assert asked(made, replace(POWER, uuid=PART)) == []
+    did = made.see(o.DeviceReset(GPU, "", {"reset": "done"}))
+    power = replace(POWER, uuid=PART)
+    assert (others(did), recorded(did)[-1]) == ([a.ControlDevice(power)], said(reset))
+    known = replace(power, outcome="done", in_force="300")
+    assert others(made.see(became(power))) == [a.ResetDevice(PART, "reset_asked", (known,))]
+    did = made.see(o.DeviceReset(PART, "", {"reset": "done"}, controls=(known,)))
+    assert [fact.uuid for fact in recorded(did) if isinstance(fact, f.GpuRecovered)] == [GPU, PART]
+    assert others(asked(made, replace(reset, request=41))) == [a.ResetDevice(GPU, "reset_asked")]
+    assert others(made.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [a.ControlDevice(known)]
+
+
 def test_what_attempts_own_of_a_card_are_all_slices_but_of_those_that_were_refused() -> None:
     made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), 10, slices={GPU: 0b1}),))
     holds = (GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111_0000),)

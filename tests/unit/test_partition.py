@@ -1,7 +1,7 @@
 """Which devices are parts of one card."""
 
 from libs.common.model import Gpu, GpuId
-from libs.common.partition import card_of, on_cards_of, part_id
+from libs.common.partition import card_of, on_cards_of, one_of_each_card, part_id
 from libs.common.visibility import visibility
 
 
@@ -11,6 +11,7 @@ def test_the_parts_of_a_card_are_known_by_their_ids() -> None:
     every = [GpuId(uuid) for uuid in ("GPU-a", "GPU-a.1", "GPU-b", "GPU-b.1")]
     assert list(on_cards_of(every, [GpuId("GPU-a.3")])) == ["GPU-a", "GPU-a.1"]
     assert on_cards_of(every, []) == {}
+    assert one_of_each_card(every[1:]) == ["GPU-a.1", "GPU-b"]
 
 
 def test_parts_of_one_card_are_seen_by_their_numbers_for_the_runtime_knows_one_id_of_them_all() -> None:

@@ -16,6 +16,7 @@ from libs.common import gpu_life
 from libs.common.error_catalogue import Catalogue, Judgement, Seen
 from libs.common.facts import NodeFact
 from libs.common.model import AttemptRef, Gpu, GpuId, JobId, NodeId
+from libs.common.partition import on_cards_of, one_of_each_card
 
 # In the state directory.
 FILE: Final = "devices.json"
@@ -165,15 +166,16 @@ def _is_known(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: 
 
 def begin_resets(devices: Devices, held: Collection[GpuId], now_ns: int) -> dict[GpuId, str]:
     """The devices to reset now, and why: nobody has them, and what they need most is a reset, or an operator asked for one: such a one the
-    breaker does not hold back.
+    breaker does not hold back. Of one card one at a time: the others are reset with it.
     """
-    free = [uuid for uuid in devices.troubles if uuid not in held and uuid not in devices.resetting]
+    busy = on_cards_of(devices.troubles, devices.resetting)
+    free = [uuid for uuid in devices.troubles if uuid not in held and uuid not in busy]
     due = [uuid for uuid in free if _needs(devices, uuid) in e.RESETS or _is_asked(devices, uuid)]
     devices.look_at_ns = _closes_ns(devices, now_ns) if due else 0
     if devices.look_at_ns:
         due = [uuid for uuid in due if _is_asked(devices, uuid)]
-    reasons = {uuid: ", ".join(devices.troubles[uuid]) for uuid in due}
-    for uuid in due:
+    reasons = {uuid: ", ".join(devices.troubles[uuid]) for uuid in one_of_each_card(due)}
+    for uuid in reasons:
         devices.resetting[uuid] = None
         hurt(devices, uuid, RESET, Trouble(gpu_life.RESETTING, WHILE_RESET, _needs(devices, uuid)))
     return reasons
