@@ -140,6 +140,9 @@ def carried_out(controls: Controls, devices: Devices, node_id: NodeId, order: Co
     controls.busy.pop(order.uuid, None)
     for uuid in on_cards_of(devices.troubles, [order.uuid]):
         d.cleared(devices, uuid, reason(order.control))
+    if c.meant(order.control, order.value) and order.outcome in (c.DONE, c.FAILED):  # its card may have been reset for it
+        for uuid in _on_its_card(controls, order.uuid):
+            again(controls, uuid, modes=False)
     why = "" if order.request else TOO_HOT if order.value else COOL
     _say(controls, node_id, replace(order, detail="; ".join(filter(None, (why, order.detail)))))
 
@@ -179,9 +182,10 @@ def lasting(controls: Controls, uuid: GpuId) -> tuple[ControlOrder, ...]:
     return tuple(order for order in orders if c.lasts(order.control, order.value))
 
 
-def again(controls: Controls, uuid: GpuId) -> None:
-    """The device may have lost what it was told."""
-    controls.todo.update(((order.uuid, order.control), None) for order in lasting(controls, uuid))
+def again(controls: Controls, uuid: GpuId, modes: bool = True) -> None:
+    """The device may have lost what it was told, its `modes` too."""
+    lost = (order for order in lasting(controls, uuid) if modes or not c.meant(order.control, order.value))
+    controls.todo.update(((order.uuid, order.control), None) for order in lost)
 
 
 def known(controls: Controls) -> Iterator[tuple[str, str, int]]:

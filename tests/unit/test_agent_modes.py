@@ -82,6 +82,18 @@ def test_all_parts_of_a_card_are_kept_free_for_it_and_told_one_thing_at_a_time()
     assert others(asked(free, CPX, replace(POWER, uuid=PART))) == [a.ControlDevice(CPX)]
 
 
+def test_what_a_card_was_told_is_put_back_when_its_mode_was_set_for_it_may_have_been_reset_for_that() -> None:
+    for outcome, put_back in (("done", True), ("failed", True), ("lacking", False), ("denied", False)):
+        made = with_modes(node(), mig="off")
+        asked(made, POWER)
+        made.see(became(POWER))
+        asked(made, ON)
+        did = made.see(o.DevicesFound({(GPU, "mig"): "on" if outcome == "done" else "off"}, False), became(ON, outcome))
+        known = replace(POWER, outcome="done", in_force="300")
+        assert others(did) == ([a.ControlDevice(known)] if put_back else [])
+        assert [each for each in recorded(made.see(became(known))) if isinstance(each, f.GpuControlled)] == []
+
+
 def test_a_card_is_reset_once_at_a_time_and_its_other_parts_take_no_work_meanwhile() -> None:
     made = node()
     made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX", (OTHER, CPX.control): "CPX"}
