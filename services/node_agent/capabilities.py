@@ -16,8 +16,8 @@ from services.node_agent.drivers import Capabilities
 from services.node_agent.drivers.readings import MigInstance
 
 DEV: Final = Path("/dev")
-# To cut cards.
-CONFIG: Final = "config"
+# To cut cards, and to see what others do on theirs.
+OPERATORS: Final = ("config", "monitor")
 # As the driver says of each: everybody may read, and the device filter says who is let in.
 MODE: Final = 0o444
 
@@ -29,10 +29,10 @@ def own(capabilities: Capabilities, made: Mapping[GpuId, MigInstance]) -> Iterat
 
 
 def others(capabilities: Capabilities, made: Mapping[GpuId, MigInstance]) -> Iterator[tuple[int, int]]:
-    """Those that it may not open: to cut cards is no job's, nor is any other instance that its cards have or could have."""
+    """Those that it may not open: to cut or watch cards is no job's, nor is any other instance that its cards have or could have."""
     for uuid, named in capabilities.items():
         of_instance = _of(made[uuid]) if uuid in made else ""
-        yield from (node for name, node in named.items() if name == CONFIG or (of_instance and not name.startswith(of_instance)))
+        yield from (node for name, node in named.items() if name in OPERATORS or (of_instance and not name.startswith(of_instance)))
 
 
 def make_nodes(nodes: Iterable[tuple[int, int]], dev: Path = DEV) -> None:

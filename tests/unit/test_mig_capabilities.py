@@ -32,6 +32,7 @@ def test_the_driver_says_which_node_is_of_which_instance_of_a_card(tmp_path: Pat
     found = capabilities("0000:1b:00.0", proc(tmp_path))
     assert found == {
         "config": (511, 1),
+        "monitor": (511, 2),
         "gi0/access": (511, 3),
         "gi0/ci0/access": (511, 4),
         "gi1/access": (511, 12),
@@ -43,10 +44,10 @@ def test_the_driver_says_which_node_is_of_which_instance_of_a_card(tmp_path: Pat
 
 
 def test_a_job_opens_its_own_instance_and_no_other_of_its_card_and_cuts_none(tmp_path: Path) -> None:
-    known = {CARD: capabilities("0000:1b:00.0", proc(tmp_path)), OTHER: {"config": (511, 1), "gi0/access": (511, 900)}}
+    known = {CARD: capabilities("0000:1b:00.0", proc(tmp_path)), OTHER: {"config": (511, 1), "monitor": (511, 2), "gi0/access": (511, 900)}}
     assert list(c.own(known, {CARD: INSTANCE})) == [(511, 12), (511, 13)]
-    assert sorted(set(c.others(known, {CARD: INSTANCE}))) == [(511, 1), (511, 3), (511, 4)]
-    assert set(c.others(known, {})) == {(511, 1)} and list(c.own(known, {})) == []
+    assert sorted(set(c.others(known, {CARD: INSTANCE}))) == [(511, 1), (511, 2), (511, 3), (511, 4)]
+    assert set(c.others(known, {})) == {(511, 1), (511, 2)} and list(c.own(known, {})) == []
     assert list(c.own({}, {CARD: INSTANCE})) == list(c.others({}, {CARD: INSTANCE})) == []
 
 

@@ -80,13 +80,13 @@ def device_nodes(pci_bus: str, root: Path = SYS, proc: Path = PROC) -> tuple[tup
 
 def capabilities(pci_bus: str, proc: Path = PROC) -> dict[str, tuple[int, int]]:
     """The nodes that NVIDIA's driver has set aside for each MIG instance that one device could have ("gi3/access", "gi3/ci0/access"), and
-    for whoever may cut it ("config"); none where it has no such nodes.
+    for whoever may cut it or see who is at work on any ("config", "monitor"); none where it has no such nodes.
     """
     minor, major = _nvidia_minor(pci_bus, proc), _majors(proc).get(NVIDIA_CAPABILITIES, "")
     found = {}
     for line in _read(proc / "driver/nvidia-caps/mig-minors").splitlines() if minor and major else ():
         name, _, number = line.rpartition(" ")
-        if name == "config" or name.startswith(f"gpu{minor}/"):
+        if name in ("config", "monitor") or name.startswith(f"gpu{minor}/"):
             found[name.removeprefix(f"gpu{minor}/")] = (int(major), int(number))
     return found
 
