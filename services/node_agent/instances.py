@@ -29,10 +29,13 @@ class Instances:
         # Where the driver failed to make one, until that is told.
         self.failed: dict[GpuId, str] = {}
 
-    async def make(self, holds: Sequence[GpuHold]) -> dict[GpuId, MigInstance]:
-        """Raises Refused, also for a card whose mode does not fit: what was made by then is there until `sweep`."""
+    async def make(self, holds: Sequence[GpuHold], key: str = "") -> dict[GpuId, MigInstance]:
+        """Those of an attempt. Raises Refused, also for a card whose mode does not fit: what was made by then is there until `sweep`. What
+        is in their places is what an agent that was killed has made there, of which the sweep at the beginning thinks that it is theirs.
+        """
         cards = {gpu.uuid: gpu for gpu in self.gpus()}
         made = {}
+        await self.sweep([hold.uuid for hold in holds if hold.mig_slices], key)
         for hold in holds:
             card = cards.get(hold.uuid)
             if not hold.mig_slices:

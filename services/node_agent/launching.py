@@ -16,7 +16,7 @@ from libs.common import mig, subjects
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
-from libs.common.model import AttemptRef, Gpu, GpuId, NodeId
+from libs.common.model import AttemptRef, Gpu, GpuId, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent import accounts, capabilities, serving
 from services.node_agent.drivers import Driver
@@ -36,7 +36,7 @@ async def launch_of(
     account = await asyncio.to_thread(accounts.account, name) if name else None
     base = {**machine.environment, **(account.environment if account is not None else {})}
     secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
-    made = await instances.make(order.gpus)
+    made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
     await asyncio.to_thread(capabilities.make_nodes, list(capabilities.own(driver.capabilities, made)))
     ids = {uuid: GpuId(one.uuid) for uuid, one in made.items()}
     return Launch(

@@ -71,8 +71,8 @@ async def test_what_does_not_fit_the_card_as_it_is_by_now_is_refused_with_the_re
 
 async def test_only_what_no_attempt_owns_is_removed_whoever_made_it(node: Node) -> None:
     await node.instances.make([hold()])
-    await node.instances.make([hold(profile="1g.10gb", slices=0b10)])
     node.owned = {"mine.1": {FIRST: 0b1111_0000}}
+    await node.instances.make([hold(profile="1g.10gb", slices=0b10)])
     assert await node.instances.sweep([FIRST, SECOND]) == {}
     assert await node.there() == [HIGH]
     assert await node.instances.sweep([FIRST], "mine.1") == {} == await node.instances.sweep([FIRST], "mine.1")

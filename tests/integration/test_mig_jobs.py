@@ -175,6 +175,18 @@ async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_wh
     assert await there(world) == [] and world.facts(f.GpuFaulted) == []
 
 
+async def test_what_a_killed_agent_has_made_where_the_next_job_goes_is_removed_before_its_instance_is_made(world: World) -> None:
+    await start(world, "j", WAIT, LOW)
+    await world.said(f.JobStarted, "j")
+    assert isinstance(world.real, LocalDriver)
+    await world.real.control(FIRST, CreateMigInstance("1g.10gb", 5))
+    await start(world, "k", SHOW, HIGH)
+    assert (await world.said(f.JobReleased, "k")).checks["mig"] == "gone"
+    assert [slices for _, slices in await there(world)] == [LOW] and world.facts(f.JobRefused) == []
+    (world.state_dir / "go").touch()
+    await world.said(f.JobReleased, "j")
+
+
 async def test_after_a_kill_the_instance_of_a_job_that_ended_meanwhile_is_removed_with_it(world: World) -> None:
     await start(world, "j", WAIT, HIGH)
     await world.said(f.JobStarted, "j")
