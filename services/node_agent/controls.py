@@ -110,6 +110,7 @@ def due(controls: Controls, devices: Devices, node_id: NodeId, held: Collection[
         order, uuid = wanted(controls, key), key[0]
         if _is_so(controls, order):
             del controls.todo[key]
+            _let_go(devices, order)
             if not order.outcome:
                 carried_out(controls, devices, node_id, replace(order, outcome=c.DONE))
             continue
@@ -129,22 +130,30 @@ def due(controls: Controls, devices: Devices, node_id: NodeId, held: Collection[
 
 
 def _is_so(controls: Controls, order: ControlOrder) -> bool:
-    """A mode that the device is in already needs no free device; nor is one tried again that was not to be had, each time taking it out."""
+    """A mode that its card is in already needs no free device, nor one that is a part of it no more; nor is one tried again that was not
+    to be had, each time taking it out.
+    """
     mode = c.meant(order.control, order.value)
     given_up = order.outcome not in ("", c.DONE)
-    return bool(mode) and order.uuid not in controls.busy and (given_up or controls.modes.get((order.uuid, order.control)) == mode)
+    there = [controls.modes.get((uuid, order.control)) for uuid in _on_its_card(controls, order.uuid)] if mode else []
+    return bool(mode) and order.uuid not in controls.busy and (given_up or mode in there)
 
 
 def carried_out(controls: Controls, devices: Devices, node_id: NodeId, order: ControlOrder) -> None:
     """`order` says what became of it."""
     controls.busy.pop(order.uuid, None)
-    for uuid in on_cards_of(devices.troubles, [order.uuid]):
-        d.cleared(devices, uuid, reason(order.control))
+    _let_go(devices, order)
     if c.meant(order.control, order.value) and order.outcome in (c.DONE, c.FAILED):  # its card may have been reset for it
         for uuid in _on_its_card(controls, order.uuid):
             again(controls, uuid, modes=False)
     why = "" if order.request else TOO_HOT if order.value else COOL
     _say(controls, node_id, replace(order, detail="; ".join(filter(None, (why, order.detail)))))
+
+
+def _let_go(devices: Devices, order: ControlOrder) -> None:
+    """Its card waits for it no more."""
+    for uuid in on_cards_of(devices.troubles, [order.uuid]):
+        d.cleared(devices, uuid, reason(order.control))
 
 
 def _on_its_card(controls: Controls, uuid: GpuId) -> list[GpuId]:

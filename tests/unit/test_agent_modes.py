@@ -82,6 +82,24 @@ def test_all_parts_of_a_card_are_kept_free_for_it_and_told_one_thing_at_a_time()
     assert others(asked(free, CPX, replace(POWER, uuid=PART))) == [a.ControlDevice(CPX)]
 
 
+def test_the_other_parts_of_a_card_that_is_divided_no_more_are_told_nothing() -> None:
+    made, whole = node(), replace(CPX, value="")
+    made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX"}
+    assert others(asked(made, whole, replace(whole, uuid=PART))) == [a.ControlDevice(whole)]
+    made.see(o.DevicesFound({(GPU, CPX.control): "SPX"}, True), became(whole))
+    did = made.did()
+    assert others(did) == [] and {fact for fact in recorded(did) if isinstance(fact, f.GpuControlled)} == {
+        said(whole),
+        said(replace(whole, uuid=PART)),
+    }
+
+
+def test_a_device_that_came_to_be_so_while_it_was_waited_for_takes_work_again() -> None:
+    made = with_modes(node(), mig="off").running()
+    assert recorded(desired(made, replace(ON, outcome="done", in_force="on"))) == [waits(ON)]
+    assert recorded(made.see(o.DevicesFound({(GPU, "mig"): "on"}, False))) == [f.GpuRecovered(node_id=NODE, uuid=GPU)]
+
+
 def test_what_a_card_was_told_is_put_back_when_its_mode_was_set_for_it_may_have_been_reset_for_that() -> None:
     for outcome, put_back in (("done", True), ("failed", True), ("lacking", False), ("denied", False)):
         made = with_modes(node(), mig="off")
