@@ -78,6 +78,7 @@ PURE: Final = (
     "services/node_agent/exposition.py",
     "services/node_agent/gossip.py",
     "services/node_agent/health/devices.py",
+    "services/node_agent/health/hangs.py",
     "services/node_agent/health/hits.py",
     "services/node_agent/health/kernel_lines.py",
     "services/node_agent/health/watch.py",

@@ -18,7 +18,7 @@ STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
         ordering.HOUR_NS order_intents.YEAR_S durations.UNITS_S ending.NS_PER_S
         intents.DAY_S intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S
-        ordering.SECOND_NS devices.SECOND_NS watch.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
+        ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS watch.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
@@ -55,6 +55,7 @@ STAY: Final[dict[str, str]] = {
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
         relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS returning.LOOK_S
+        hangs.APART_NS job_watch.EVIDENCE_S job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         cancellation.END_AGAIN_S""",

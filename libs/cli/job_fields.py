@@ -52,6 +52,7 @@ FIELDS: Final[dict[str, Field]] = {
     "priority": Field(WHOLE, "priority"),
     "time_limit": Field(DURATION, "time_limit_s"),
     "time_limit_s": Field(WHOLE, "time_limit_s"),
+    "hang_timeout": Field(DURATION, "hang_timeout_s"),
     "start": Field(DURATION, "start_s"),
     "start_s": Field(WHOLE, "start_s"),
     "grace": Field(DURATION, "grace_s"),

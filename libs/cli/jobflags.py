@@ -64,6 +64,9 @@ _FLAGS = (
     click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
     click.option("--image", metavar="NAME", help="Run the command in a container of this image (Docker or Podman on the node)."),
     click.option("-t", "--time", "time_limit_s", type=DURATION, help="Time limit: 90, 1h30m or 1-12:00:00."),
+    click.option(
+        "--hang-timeout", "hang_timeout_s", type=DURATION, help="End it when it keeps its GPUs busy without progress for so long."
+    ),
     click.option("--retries", type=int, metavar="N", help="How often it is started again when it fails (default 0)."),
     click.option("--requeue/--no-requeue", default=None, help="Whether it may be started again when its node is lost."),
     *order_flags.FLAGS,

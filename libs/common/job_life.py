@@ -86,11 +86,13 @@ GPU_FAULT: Final = "gpu_fault"
 GPU_ERROR: Final = "gpu_error"
 # The MPS daemon that its device's jobs shared died.
 MPS_LOST: Final = "mps_lost"
-# Ends of a member that are nobody's fault but the machine's, and those that the agent decided for a replica that did not answer.
+# Ends of a member that are nobody's fault but the machine's, and those that the agent decided by what it saw of the job.
 BY_THE_MACHINE: Final = ("node_lost", "lease_expired", "supervisor_lost", GPU_FAULT, MPS_LOST)
 STARTUP_TIMEOUT: Final = "startup_timeout"
 UNHEALTHY: Final = "unhealthy"
-BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY)
+# It kept its devices busy and made no progress for as long as it had said (`JobSpec.hang_timeout_s`).
+HUNG: Final = "hung"
+BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY, HUNG)
 # Why an attempt was stopped that makes room for another job, or that begins anew with more nodes: another one follows.
 PREEMPTED: Final = "preempted"
 GROWN: Final = "grown"

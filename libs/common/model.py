@@ -81,6 +81,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     say what it has does not serve who asks for it. `model` is any of these; `gpu_memory_bytes` of each device takes the place of a
     share; `cpus_milli` and `memory_bytes` (of the host) are per node; all `node_labels` must be there; `gpu_uuids` are the only devices
     that serve; a job with one of the labels `anti_affinity` is never on the same node; `placement` is a strategy's name.
+    With a `hang_timeout_s` it is ended as hung when it kept its devices busy for so long without any sign of progress.
     `scheduling_policy` is what the job counts on of its queue, as the gateway checked it.
     From `queue` on it says when: `deadline_ns` is of the wall clock, `estimate_s` how long it will run; it begins when each job of `after`
     has ended as its word says (`ordering.AFTER`), a `singleton` when no other one of its name and user is left, one on `hold` when somebody
@@ -150,6 +151,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     min_run_s: int = 0
     nodes_max: int = 0
     image: str = ""
+    hang_timeout_s: int = 0
 
     @property
     def most_nodes(self) -> int:

@@ -25,6 +25,16 @@ FOLLOWS = (
     "MUSTER_HEALTH_HOT says by vendor what a device that is too hot is told meanwhile, of the most that it takes, in percent: "
     "`nvidia=power:60,*=clocks:50` (by default nothing). What an operator has set stays where it is stricter, and is put back when the "
     "device is cool. One that does not report what it takes is left alone.",
+    "A job that says how long it may go without progress (`--hang-timeout`, `hang_timeout`; none by default) is ended as `hung` when one "
+    "of its devices was at least half busy for so long and nothing else of it changed: its checkpoint's word, its output, what its "
+    "processes read and wrote, which processes it has, the memory used on its devices. The time that its processes compute says nothing: "
+    "one that waits for a device in vain spins. So give it longer than the job ever works in silence. What others do to a job is a sign "
+    "too: a process of `muster exec` in it. One that shares its devices with another job is not judged meanwhile, for whose work it is "
+    "cannot be told. First its evidence is saved on its node (`evidence-JOB.ATTEMPT.json`: its devices' sample, where in the kernel each "
+    "thread waits), then it ends, its devices are reset when they are free, and GpuErrorSeen `no_progress` names it on each. The end "
+    "counts as one of the job's own retries: most hangs are the program's, and one that always hangs must come to an end. A card that "
+    "is the cause shows by the jobs that hung there and nowhere else. Where a device cannot be reset it is used on once it is proved free. "
+    "The time is counted anew by each agent.",
     "Who is the bad one is told from who had errors where: a GPU on which three different jobs had errors that had none elsewhere is named "
     "by `muster health --gpu-id`, a job that had errors on different GPUs by `muster describe`.",
     "MUSTER_HEALTH_SHADOW=1: errors are recorded with their verdicts, marked as shadow, and nothing follows.",

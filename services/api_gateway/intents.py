@@ -47,6 +47,7 @@ SUBMIT_FIELDS: Final = (
     "fraction",
     "time_limit",
     "max_execution_time",
+    "hang_timeout",
     *placement_fields.ALIASES,
     *order_intents.ALIASES,
     *preemption_fields.DURATIONS,
@@ -55,7 +56,7 @@ WHAT_IF_FIELDS: Final = (*SUBMIT_FIELDS, "add_nodes")
 NEW_NODES_MAX: Final = 100
 DEAD_FIELDS: Final = ("user",)
 CANCEL_FIELDS: Final = ("signal", "grace_s", "user")
-_DURATIONS: Final = ("time_limit_s", "start_s", "grace_s")
+_DURATIONS: Final = ("time_limit_s", "start_s", "grace_s", "hang_timeout_s")
 RANGES: Final = (
     ("nodes", 1, model.NODES_MAX),
     ("nodes_max", 0, model.NODES_MAX),
@@ -63,6 +64,7 @@ RANGES: Final = (
     ("gpu_share", 1, model.WHOLE_GPU),
     ("priority", 0, model.PRIORITY_MAX),
     ("time_limit_s", 0, YEAR_S),
+    ("hang_timeout_s", 0, YEAR_S),
     ("start_s", 1, DAY_S),
     ("grace_s", 0, DAY_S),
     ("retries", 0, RETRIES_MAX),
@@ -88,6 +90,7 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
             values[name] = duration_s(values[name], name)
     take_alias(values, "time_limit", "time_limit_s", duration_s)
     take_alias(values, "max_execution_time", "time_limit_s", duration_s)
+    take_alias(values, "hang_timeout", "hang_timeout_s", duration_s)
     take_alias(values, "fraction", "gpu_share", hundredths)
     placement_fields.take_aliases(values)
     order_intents.take_aliases(values)

@@ -14,7 +14,7 @@ from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.device_controls import hot_policy
 from libs.common.errors import Refused, Unavailable
-from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, GpuId, NodeId
+from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvOutputs
@@ -24,10 +24,10 @@ from services.node_agent import accounts, exposition
 from services.node_agent.channels import Channels
 from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
-from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver, Work
+from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
 from services.node_agent.environment import passed_on
 from services.node_agent.health.listen import listen, policy_of
-from services.node_agent.holders import at_work
+from services.node_agent.holders import at_work, works
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import LEASE, JobDirectories
 from services.node_agent.kept_roster import RosterFile
@@ -43,7 +43,6 @@ from services.node_agent.scraping import scraped
 from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program
 from services.node_agent.sharing.shares import Shares
-from services.node_agent.state import State
 from services.node_agent.supervision.cgroups import CONTROLLERS, Home, prepare
 from services.node_agent.supervision.execs import EXECS_MAX
 from services.node_agent.supervision.lease import Lease
@@ -132,7 +131,7 @@ async def _serve(
     log = JetStreamLog(client)
     agent = Agent(machine, log, bus, SystemClock(), jobs, driver, outputs, memory, ask, peers, channels, sampling, means)
     if isinstance(driver, SimulatedDriver):
-        driver.running = lambda: _works(agent.state, jobs)
+        driver.running = lambda: works(agent.state, jobs.device_s)
     agent.state.devices.policy = policy
     agent.state.controls.policy = hot_policy(settings.health_hot)
     pipes = listen(settings, agent, driver, sampling)
@@ -149,11 +148,6 @@ async def _serve(
             pipe.close()
         await driver.close()
         await client.close()
-
-
-def _works(state: State, jobs: JobDirectories) -> dict[GpuId, list[Work]]:
-    """What works on simulated devices."""
-    return {uuid: [Work(attempt.pid, jobs.device_s(attempt.ref)) for attempt in found] for uuid, found in at_work(state).items()}
 
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:

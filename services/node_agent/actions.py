@@ -90,6 +90,14 @@ class ControlDevice(msgspec.Struct, frozen=True):
     order: ControlOrder
 
 
+class SaveEvidence(msgspec.Struct, frozen=True):
+    """Save what can be known of a job that hangs, and of its devices."""
+
+    ref: AttemptRef
+    gpus: tuple[GpuId, ...]
+    reason: str
+
+
 class KeepDevices(msgspec.Struct, frozen=True):
     """Keep what is known of the devices for the next agent, before the log hears of it."""
 
@@ -118,6 +126,7 @@ Action = (
     | Record
     | ResetDevice
     | ControlDevice
+    | SaveEvidence
     | KeepDevices
     | AskDesired
     | BeginAgain

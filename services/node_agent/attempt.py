@@ -6,7 +6,7 @@ from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent import observations as o
 from services.node_agent import serving
-from services.node_agent.health import hits
+from services.node_agent.health import hangs, hits
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -55,5 +55,6 @@ class Attempt(msgspec.Struct, kw_only=True):
     checkpoint_again_ns: int = 0
     unasked_ns: int = 0
     hit: hits.Hit | None = None
+    hang: hangs.Hang | None = None
     queued: int = 0
     stored: int = 0

@@ -176,7 +176,7 @@ def was_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: Devic
         d.cleared(devices, each, d.RESET)
         if not seen.refused:
             again(controls, each)
-    d.was_reset(devices, seen.uuid, seen.problem, seen.checks, bool(seen.refused))
+    d.was_reset(devices, seen.uuid, seen.problem, seen.checks, seen.refused)
     controls.todo.pop((seen.uuid, c.RESET), None)
     asked = controls.wishes.get((seen.uuid, c.RESET))
     if asked is not None and not asked.outcome:

@@ -10,7 +10,7 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import NodeFact
-from libs.common.job_life import BY_THE_AGENT
+from libs.common.job_life import BY_THE_AGENT, HUNG
 from libs.common.model import NodeId
 from libs.common.partition import on_cards_of
 from services.node_agent import actions as a
@@ -18,6 +18,7 @@ from services.node_agent import controls as dc
 from services.node_agent import serving
 from services.node_agent import state as s
 from services.node_agent.health import devices as d
+from services.node_agent.health import hangs
 from services.node_agent.observations import Mark
 from services.node_agent.serving import Health
 from services.node_agent.state import Attempt, State
@@ -117,7 +118,7 @@ def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Acti
     if attempt.phase == s.WAITING:
         return _start_or_refuse(state, attempt, now_ns)
     if attempt.phase == s.LAUNCHED:
-        return _watch(attempt, now_ns) + _end(state, attempt, now_ns)
+        return _watch(attempt, now_ns) + _hang(attempt) + _end(state, attempt, now_ns)
     if attempt.phase == s.EXITED:
         return _check_release(state, attempt, now_ns)
     return []
@@ -151,6 +152,13 @@ def _watch(attempt: Attempt, now_ns: int) -> list[a.Action]:
         attempt.stop = s.Stop(given_up, s.SIGTERM, health.probe.grace_s * 1_000)
         return []
     return [a.ProbeReplica(attempt.ref, health.probe.port, health.probe.path)] if serving.ask(health, now_ns) else []
+
+
+def _hang(attempt: Attempt) -> list[a.Action]:
+    """What hangs is ended after its evidence is saved (`state.apply`)."""
+    if attempt.hang is None or attempt.stop is not None or not hangs.ask(attempt.hang):
+        return []
+    return [a.SaveEvidence(attempt.ref, attempt.gpus, f"no progress for {attempt.hang.timeout_s} s")]
 
 
 def _health_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
@@ -267,6 +275,8 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
     assert end is not None, "an attempt that exited has its exit"
     at_limit = end.reason == STOPPED and attempt.told is not None and attempt.told.reason == s.TIME_LIMIT
     reason, detail = s.TIME_LIMIT if at_limit else _end_reason(attempt, end.reason), end.detail
+    if attempt.hang is not None and reason == HUNG:
+        detail = attempt.hang.detail
     if attempt.hit is not None and end.exit_code != 0:
         reason, detail = attempt.hit.reason, attempt.hit.detail
     return f.JobFinished(

@@ -1,9 +1,10 @@
 """Who of this node's attempts has which device, and whose a process is."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from libs.common.model import GpuId
+from libs.common.model import AttemptRef, GpuId
+from services.node_agent.drivers.simulated import Work
 from services.node_agent.state import REFUSED, Attempt, State
 from services.node_agent.supervision import processes
 
@@ -41,6 +42,11 @@ def at_work(state: State) -> dict[GpuId, list[Attempt]]:
         for uuid in attempt.gpus if attempt.pid and attempt.exit is None else ():
             found.setdefault(uuid, []).append(attempt)
     return found
+
+
+def works(state: State, device_s: Callable[[AttemptRef], float | None]) -> dict[GpuId, list[Work]]:
+    """What works on simulated devices, with what it says of that."""
+    return {uuid: [Work(attempt.pid, device_s(attempt.ref)) for attempt in found] for uuid, found in at_work(state).items()}
 
 
 def key_of(state: State, pid: int) -> str:

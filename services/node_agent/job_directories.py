@@ -132,12 +132,18 @@ class JobDirectories:
         except OSError:
             return 0
 
+    def output_bytes(self, ref: AttemptRef) -> int:
+        return sum(output.written_bytes(self._dir(ref), stream) for stream in ("stdout", "stderr"))
+
     def device_s(self, ref: AttemptRef) -> float | None:
-        """What a job says of simulated devices; None when it says nothing, or no number. It may put anything there."""
+        """What a job says of simulated devices; None when it says nothing, or no number. It may put anything there. "70%" is busy for so
+        much of all time.
+        """
         try:
             descriptor = os.open(f"{self._dir(ref)}/{DEVICE_SECONDS}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
-                found = float(os.read(descriptor, DEVICE_SECONDS_BYTES))
+                text = os.read(descriptor, DEVICE_SECONDS_BYTES).strip()
+                found = float(text.removesuffix(b"%")) / 100 * time.monotonic() if text.endswith(b"%") else float(text)
             finally:
                 os.close(descriptor)
         except (OSError, ValueError):
@@ -236,7 +242,8 @@ class JobDirectories:
         gpus, probe = tuple(GpuId(uuid) for uuid in note["gpus"]), Probe(**note["probe"]) if note.get("probe") else None
         limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
         slices = {GpuId(uuid): taken for uuid, taken in note.get("slices", {}).items()}
-        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False), slices, self._used(ref))
+        watched = self._used(ref), note.get("hang_timeout_s", 0)
+        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False), slices, *watched)
 
     def _used(self, ref: AttemptRef) -> Used:
         return msgspec.convert(records.read_summary(self._dir(ref)).get("note", {}).get("used", {}), Used)
@@ -254,6 +261,7 @@ def _note(launch: Launch) -> dict[str, Any]:
         "seq": launch.seq,
         "time_limit_s": launch.time_limit_s,
         "grace_s": launch.grace_s,
+        "hang_timeout_s": launch.hang_timeout_s,
         "probe": probe,
         "workdir": launch.workdir,
         "account": _ids(launch),

@@ -56,6 +56,7 @@ async def launch_of(
         grace_s=spec.grace_s,
         probe=serving.probe_of(order),
         slices=mig.slices_of(order.gpus),
+        hang_timeout_s=spec.hang_timeout_s,
     )
 
 

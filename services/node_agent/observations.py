@@ -119,6 +119,21 @@ class ShareLost(msgspec.Struct, frozen=True):
     detail: str
 
 
+class JobLooked(msgspec.Struct, frozen=True):
+    """A job that may hang was looked at; `busy`: a device of it works. `signs` are of its progress: they are the same, or it goes on."""
+
+    key: str
+    busy: bool
+    signs: tuple[int, ...]
+
+
+class EvidenceSaved(msgspec.Struct, frozen=True):
+    """Of a job that hangs; `where`: what is said of it."""
+
+    key: str
+    where: str
+
+
 class DeviceErred(msgspec.Struct, frozen=True):
     """An error of a device was told by `source`; `key` is the attempt whose process did it, where that is known."""
 
@@ -168,25 +183,11 @@ class FactsStored(msgspec.Struct, frozen=True):
     marks: tuple[Mark, ...]
 
 
-Observation = (
-    OrdersCame
-    | LeaseCame
-    | DesiredCame
-    | JobLaunched
-    | LaunchFailed
-    | ProcessStarted
-    | ProcessExited
-    | ReleaseChecked
-    | Probed
-    | Checkpointed
-    | ShareLost
-    | DeviceErred
-    | DeviceAils
-    | DeviceReset
-    | DeviceControlled
-    | DevicesFound
-    | FactsStored
-)
+# Of one attempt, by its key.
+OfAttempt = JobLaunched | LaunchFailed | ProcessStarted | ProcessExited | ReleaseChecked | Probed | Checkpointed | JobLooked
+OfDevice = DeviceErred | DeviceAils | DeviceReset | DeviceControlled | DevicesFound
+
+Observation = OrdersCame | LeaseCame | DesiredCame | OfAttempt | ShareLost | EvidenceSaved | OfDevice | FactsStored
 
 
 class Adopted(msgspec.Struct, frozen=True):
@@ -202,3 +203,4 @@ class Adopted(msgspec.Struct, frozen=True):
     ignore_lease: bool = False
     slices: dict[GpuId, int] = {}
     used: Used = Used()
+    hang_timeout_s: int = 0

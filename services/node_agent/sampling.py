@@ -44,6 +44,12 @@ class Sampling:
             except TimeoutError:
                 continue
 
+    async def now(self) -> Mapping[GpuId, Sample]:
+        """The last samples; of devices that are asked only when somebody wants to know, new ones."""
+        if not self.every_s:
+            await self.look()
+        return self.latest
+
     async def look(self) -> None:
         """One round; what has happened before is told when it returns."""
         async with self.turn:

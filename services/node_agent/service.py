@@ -34,9 +34,8 @@ from services.node_agent.closing import Closing
 from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.device_commands import Controlling, modes_of
-from services.node_agent.device_holders import isolation
 from services.node_agent.drivers import Driver
-from services.node_agent.health import devices
+from services.node_agent.health import devices, job_watch
 from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
 from services.node_agent.holders import slices_of_others, undivided
@@ -44,6 +43,7 @@ from services.node_agent.instances import Instances
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.means import Means
 from services.node_agent.peers import Peers
+from services.node_agent.registration import registration
 from services.node_agent.release import check
 from services.node_agent.sampling import Sampling
 from services.node_agent.supervision_protocol import JobSupervisors, Machine, Memory, Prober
@@ -155,7 +155,9 @@ class Agent:
             await before(stop, self._open(adopted))
             looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
             returning = watch(lambda: self.state, self._checked, self.tell, self.memory, self.driver)
+            hanging = job_watch.watch(lambda: self.state, self.jobs, self.sampling, self.tell)
             lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, returning, self.sampling.run()]
+            lives.append(hanging)
             running = [tasks.create_task(one) for one in lives]
             await stop.wait()
             await self._drain()
@@ -202,28 +204,8 @@ class Agent:
         self.state = s.begin(self.node_id, incarnation, adopted, self.state)
         self.eager_beats = EAGER_BEATS
         self.registered.clear()
-        fact = f.NodeRegistered(
-            node_id=self.node_id,
-            incarnation=incarnation,
-            address=self.machine.address,
-            gpus=tuple(self.inventory),
-            attempts=tuple(s.accounted(self.state)),
-            boot_id=self.machine.boot_id,
-            version=self.machine.version,
-            simulated=self.driver.simulated,
-            directory=await self.memory.directory(),
-            peer_address=self.peers.channel.address if self.peers is not None else "",
-            peer_key=self.peers.signer.public if self.peers is not None else "",
-            cpus_milli=self.machine.cpus_milli,
-            memory_bytes=self.machine.memory_bytes,
-            labels=self.machine.labels,
-            rack=self.machine.rack,
-            spine=self.machine.spine,
-            sockets=self.machine.sockets,
-            isolation={**isolation(self.machine.isolation, self.driver, self.inventory), **self.means.shares.isolation(self.inventory)},
-            tells_health=True,
-            takes_controls=True,
-        )
+        directory, more = await self.memory.directory(), self.means.shares.isolation(self.inventory)
+        fact = registration(self.machine, incarnation, self.inventory, s.accounted(self.state), self.driver, directory, self.peers, more)
         if self.peers is not None:
             self.peers.registered(incarnation)
         self.writer.put([fact]).add_done_callback(self._was_registered)
@@ -284,6 +266,8 @@ class Agent:
                 self._spawn(self._reset(action))
             case a.ControlDevice(order):
                 self._spawn(self._control(order))
+            case a.SaveEvidence():
+                self._spawn(self._save_evidence(action))
             case a.KeepDevices(data):
                 await self.memory.keep(devices.FILE, data)
             case a.AskDesired():
@@ -312,6 +296,9 @@ class Agent:
 
     async def _control(self, order: ControlOrder) -> None:
         self.inventory = await self.controlling.control(order) or self.inventory
+
+    async def _save_evidence(self, action: a.SaveEvidence) -> None:
+        self.tell(await job_watch.save(self.jobs, self.sampling, self.memory.keep, action))
 
     async def _probe(self, action: a.ProbeReplica) -> None:
         self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))

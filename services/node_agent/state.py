@@ -11,10 +11,9 @@ from typing import Final, assert_never
 
 import msgspec
 
-from libs.common import facts as f
 from libs.common import mig
-from libs.common.error_catalogue import ENDS_JOBS
-from libs.common.job_life import MPS_LOST
+from libs.common.error_catalogue import DRAIN_THEN_RESET, ENDS_JOBS
+from libs.common.job_life import HUNG, MPS_LOST
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder, digest
 from libs.common.model import AttemptRef, GpuId, NodeId, attempt_key
 from services.node_agent import controls as dc
@@ -24,7 +23,7 @@ from services.node_agent.attempt import Attempt as Attempt
 from services.node_agent.attempt import Stop as Stop
 from services.node_agent.drivers.readings import WEDGED
 from services.node_agent.health import devices as d
-from services.node_agent.health import hits
+from services.node_agent.health import hangs, hits
 from services.node_agent.health.devices import HOT
 
 WAITING: Final = "waiting"
@@ -95,7 +94,7 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
         key = key_of(found.ref)
         attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus, slices=found.slices)
         attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = found.time_limit_s, found.grace_s, found.ignore_lease
-        attempt.health = serving.adopted(found.probe)
+        attempt.health, attempt.hang = serving.adopted(found.probe), hangs.of(found.hang_timeout_s)
         state.attempts[key] = attempt
         state.touched[key] = None
     return state
@@ -137,28 +136,20 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             _desired_came(state, desired)
         case o.FactsStored(seq, marks):
             _facts_stored(state, seq, marks)
-        case (
-            o.JobLaunched() | o.LaunchFailed() | o.ProcessStarted() | o.ProcessExited() | o.ReleaseChecked() | o.Probed() | o.Checkpointed()
-        ):
-            attempt = state.attempts.get(seen.key)
-            if attempt is not None:
-                state.touched[seen.key] = None
-                _attempt_saw(attempt, seen, now_ns)
         case o.ShareLost(key, detail):
             if key in state.attempts:
                 state.attempts[key].hit = hits.Hit(MPS_LOST, detail)
                 _stop(state, key, state.attempts[key], Stop(MPS_LOST, SIGTERM, HIT_GRACE_MS))
+        case o.EvidenceSaved(key, where):
+            _evidence_saved(state, key, where)
         case o.DeviceErred():
             _device_erred(state, seen, now_ns)
         case o.DeviceAils(uuid, reason, trouble):
             if reason == HOT:
                 dc.heated(state.controls, uuid, trouble is not None)
-            if trouble is not None:
-                d.hurt(state.devices, uuid, reason, trouble)
-            else:
-                d.cleared(state.devices, uuid, reason)
-                if reason == WEDGED:  # its driver was begun anew
-                    dc.again(state.controls, uuid)
+            d.ails(state.devices, uuid, reason, trouble)
+            if trouble is None and reason == WEDGED:  # its driver was begun anew
+                dc.again(state.controls, uuid)
         case o.DeviceReset():
             dc.was_reset(state.controls, state.devices, state.node_id, seen)
         case o.DevicesFound(modes, changed):
@@ -166,29 +157,34 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
         case o.DeviceControlled(order):
             dc.carried_out(state.controls, state.devices, state.node_id, order)
         case _:
-            assert_never(seen)
+            if (attempt := state.attempts.get(seen.key)) is not None:
+                state.touched[seen.key] = None
+                _attempt_saw(attempt, seen, now_ns)
 
 
 def _device_erred(state: State, seen: o.DeviceErred, now_ns: int) -> None:
     """The attempts that have the device are hit by it, and end where they cannot go on."""
     judged = d.judged(state.devices, seen.error)
     hit = [state.attempts[key] for key in hits.of(judged, _having(state, seen.uuid), seen.key)]
-    fact = f.GpuErrorSeen(
-        node_id=state.node_id,
-        uuid=seen.uuid,
-        error=seen.error.error,
-        verdict=judged.verdict,
-        source=seen.source,
-        jobs=tuple(attempt.ref for attempt in hit),
-        shadow=state.devices.policy.shadow,
-        detail=seen.error.text,
-    )
+    refs, shadow = tuple(attempt.ref for attempt in hit), state.devices.policy.shadow
+    fact = hits.seen(state.node_id, seen.uuid, (seen.error.error, judged.verdict, seen.source), refs, shadow, seen.error.text)
     if not d.erred(state.devices, fact, now_ns):
         return
     for attempt in hit:
         attempt.hit = hits.worse(attempt.hit, judged, f"{fact.error} of GPU {fact.uuid}: {fact.detail}".rstrip(": "))
         if attempt.hit is not None and judged.verdict in ENDS_JOBS:
             _stop(state, key_of(attempt.ref), attempt, Stop(attempt.hit.reason, SIGTERM, HIT_GRACE_MS))
+
+
+def _evidence_saved(state: State, key: str, where: str) -> None:
+    """A job that still hangs ends, and its devices are reset once they are free."""
+    attempt, shadow = state.attempts.get(key), state.devices.policy.shadow
+    if attempt is None or attempt.hang is None or not hangs.saved(attempt.hang, where):
+        return
+    _stop(state, key, attempt, Stop(HUNG, SIGTERM, HIT_GRACE_MS))
+    for uuid in attempt.gpus:
+        told = (hangs.ERROR, DRAIN_THEN_RESET, hangs.SOURCE)
+        d.hung(state.devices, hits.seen(state.node_id, uuid, told, (attempt.ref,), shadow, attempt.hang.detail))
 
 
 def _having(state: State, uuid: GpuId) -> list[str]:
@@ -236,6 +232,7 @@ def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) ->
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
     attempt.gpus, attempt.slices = tuple(hold.uuid for hold in order.gpus), mig.slices_of(order.gpus)
     attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = order.spec.time_limit_s, order.spec.grace_s, order.spec.ignores_lease
+    attempt.hang = attempt.hang or hangs.of(order.spec.hang_timeout_s)
     if attempt.health is None:
         attempt.health = (serving.beginning if attempt.phase == WAITING else serving.adopted)(serving.probe_of(order))
     state.touched[key] = None
@@ -322,10 +319,7 @@ def _desired_came(state: State, desired: Desired) -> None:
             _stop(state, key, attempt, Stop("not_wanted", SIGTERM, UNWANTED_GRACE_MS))
 
 
-AttemptSaw = o.JobLaunched | o.LaunchFailed | o.ProcessStarted | o.ProcessExited | o.ReleaseChecked | o.Probed | o.Checkpointed
-
-
-def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
+def _attempt_saw(attempt: Attempt, seen: o.OfAttempt, now_ns: int) -> None:
     match seen:
         case o.JobLaunched():
             if attempt.phase == LAUNCHING:
@@ -347,6 +341,9 @@ def _attempt_saw(attempt: Attempt, seen: AttemptSaw, now_ns: int) -> None:
                 serving.answered(attempt.health, seen.wrong, now_ns)
         case o.Checkpointed():
             attempt.checkpointed_ns = max(attempt.checkpointed_ns, seen.at_ns)
+        case o.JobLooked():
+            if attempt.hang is not None:
+                hangs.looked(attempt.hang, seen.busy, seen.signs, now_ns)
         case _:
             assert_never(seen)
 

@@ -32,7 +32,7 @@ class AlreadyLaunched(Refused):
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One member to start; of a `container` what is started is its runner, as the agent's own user. `env` is the whole environment; `gpus`,
-    their `slices`, `seq`, the limit with its grace, `probe`, `used` and `container` are kept beside the marker, for the next agent.
+    their `slices`, `seq`, the limits with their grace, `probe`, `used` and `container` are kept beside the marker, for the next agent.
     """
 
     ref: AttemptRef
@@ -53,6 +53,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     slices: dict[GpuId, int] = {}
     used: Used = Used()
     container: bool = False
+    hang_timeout_s: int = 0
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -101,6 +102,14 @@ class JobSupervisors(Protocol):
 
     def checkpointed_ns(self, ref: AttemptRef) -> int:
         """When the attempt last said that its work is saved, by this machine's wall clock; 0 for never."""
+        ...
+
+    def output_bytes(self, ref: AttemptRef) -> int:
+        """How much it has written so far, of what is kept of it."""
+        ...
+
+    def processes(self, ref: AttemptRef) -> list[int]:
+        """Everything of an attempt that lives."""
         ...
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:

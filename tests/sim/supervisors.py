@@ -82,6 +82,14 @@ class SimSupervisors:
         self.process.check()
         return self.machine.disk.jobs[ref].checkpointed_ns if ref in self.machine.disk.jobs else 0
 
+    def output_bytes(self, ref: AttemptRef) -> int:
+        self.process.check()
+        return 0
+
+    def processes(self, ref: AttemptRef) -> list[int]:
+        self.process.check()
+        return []
+
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         await self._touch(DISK_S)
         return ["1 simulated"] if ref in self.machine.supervised else []

@@ -22,7 +22,13 @@ def test_the_number_in_the_file_counts(said: Path, tmp_path: Path) -> None:
     assert JobDirectories(tmp_path).device_s(ref()) == 12.5
 
 
-@pytest.mark.parametrize("text", ["", "often", "nan", "inf", "1e999"])
+def test_a_part_of_the_time_is_that_of_all_time(said: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said.write_text("70%\n")
+    monkeypatch.setattr("time.monotonic", lambda: 1_000.0)
+    assert JobDirectories(tmp_path).device_s(ref()) == 700.0
+
+
+@pytest.mark.parametrize("text", ["", "often", "%", "x%", "nan", "inf", "1e999"])
 def test_what_is_no_number_says_nothing(said: Path, tmp_path: Path, text: str) -> None:
     said.write_text(text)
     assert JobDirectories(tmp_path).device_s(ref()) is None

@@ -33,6 +33,7 @@ def test_a_request_becomes_the_fact_that_it_describes() -> None:
         ({"time_limit": "1h30m"}, {"time_limit_s": 5400}),
         ({"time_limit_s": "1-00:00:01"}, {"time_limit_s": 86_401}),
         ({"time_limit_s": 90}, {"time_limit_s": 90}),
+        ({"hang_timeout": "10m"}, {"hang_timeout_s": 600}),
         ({"grace_s": "1m", "start_s": "2m"}, {"grace_s": 60, "start_s": 120}),
     ],
 )

@@ -60,3 +60,9 @@ def test_a_job_that_ended_well_on_a_device_that_erred_is_completed() -> None:
     done = [registered("a"), waiting("j"), placed("j", member("a", 0)), ended("j", "a")]
     (closed,) = said(*done)
     assert isinstance(closed, f.JobClosed) and closed.outcome == "completed"
+
+
+def test_a_job_that_hung_is_tried_again_as_one_that_failed_by_itself() -> None:
+    (closed,) = said(*run("hung"))
+    assert isinstance(closed, f.JobClosed) and (closed.outcome, closed.reason) == ("failed", "hung")
+    assert said(*run("hung", retries=1)) == [requeued("hung", counted=True)]

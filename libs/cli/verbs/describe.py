@@ -97,6 +97,8 @@ def _times(job: Json) -> str:
         parts.append(over)
     if job.get("time_limit_s"):
         parts.append(f"limit {show_duration(job['time_limit_s'])}")
+    if job.get("hang_timeout_s"):
+        parts.append(f"hang timeout {show_duration(job['hang_timeout_s'])}")
     return ", ".join(parts)
 
 

@@ -42,7 +42,7 @@ USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
 DURATIONS: Final = (
     *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
     *("estimate", "estimate_s", "ageing", "time_slice", "duration", "expires", "warn", "by"),
-    *("checkpoint_grace", "checkpoint_grace_s", "min_run", "min_run_s"),
+    *("checkpoint_grace", "checkpoint_grace_s", "min_run", "min_run_s", "hang_timeout", "hang_timeout_s"),
 )
 # Fields of bodies that no struct holds: aliases, and what is asked of a thing that exists.
 SIZE: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": placement_fields.BYTES_MAX}, {"type": "string"}]}

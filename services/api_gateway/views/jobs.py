@@ -85,6 +85,7 @@ class JobShown(msgspec.Struct):
     cancel_requested: bool
     stop_reason: str
     time_limit_s: int
+    hang_timeout_s: int
     max_execution_time: int | None
     stdin: bool
     waits_for: str
@@ -110,7 +111,6 @@ class JobShown(msgspec.Struct):
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
-    """The job now."""
     spec, members = job.spec, sorted(job.members.values(), key=lambda member: member.rank)
     return JobShown(
         id=job.job_id,
@@ -147,6 +147,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         cancel_requested=job.cancel is not None,
         stop_reason=job.stop_reason,
         time_limit_s=spec.time_limit_s,
+        hang_timeout_s=spec.hang_timeout_s,
         max_execution_time=spec.time_limit_s or None,
         stdin=spec.stdin,
         waits_for=_waits_for(cluster, job),

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common import device_controls as c
 from libs.common import error_catalogue as e
 from libs.common import facts as f
 from libs.common import gpu_life
@@ -17,6 +18,7 @@ from libs.common.error_catalogue import Catalogue, Judgement, Seen
 from libs.common.facts import NodeFact
 from libs.common.model import AttemptRef, Gpu, GpuId, JobId, NodeId
 from libs.common.partition import on_cards_of, one_of_each_card
+from services.node_agent.health import hangs
 
 # In the state directory.
 FILE: Final = "devices.json"
@@ -30,6 +32,8 @@ RESET: Final = "reset"
 RELEASE: Final = "release"
 HOT: Final = "thermal"
 OPERATOR: Final = "operator"
+# Outcomes of a reset that there is none.
+NO_RESET: Final = (c.LACKING, c.DENIED)
 RESET_FAILED: Final = "reset_failed"
 WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"
 
@@ -155,6 +159,21 @@ def erred(devices: Devices, seen: f.GpuErrorSeen, now_ns: int) -> bool:
     return not seen.shadow
 
 
+def hung(devices: Devices, seen: f.GpuErrorSeen) -> None:
+    """A job hung on it: one cause however many devices it had, so the breaker does not count them."""
+    devices.unsaid.append(seen)
+    if not seen.shadow:
+        hurt(devices, seen.uuid, seen.error, Trouble(gpu_life.OFFLINE, seen.detail, seen.verdict, seen.source))
+
+
+def ails(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble | None) -> None:
+    """None: not any more."""
+    if trouble is not None:
+        hurt(devices, uuid, reason, trouble)
+    else:
+        cleared(devices, uuid, reason)
+
+
 def _is_known(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: int) -> bool:
     """A flood of one error is known as long as it lasts; another job that has it too is news."""
     devices.recent = {name: one for name, one in devices.recent.items() if now_ns < one[0] + SAME_NS}
@@ -198,19 +217,22 @@ def _closes_ns(devices: Devices, now_ns: int) -> int:
     return lately[-allowed - 1] + devices.policy.breaker_ns if len(lately) > allowed else 0
 
 
-def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str], refused: bool = False) -> None:
+def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str], refused: str = "") -> None:
     """What a reset mends is over when the device came out of it well, all else stays; for another one only a start of the machine is
-    left, unless its driver `refused` to begin and nothing but an operator wanted it.
+    left, unless its driver `refused` to begin and nothing but an operator wanted it. Where there is no reset, a device on which only a
+    job hung is used on: it was proved free, and nothing else speaks against it.
     """
     devices.resetting.pop(uuid, None)
     cleared(devices, uuid, RESET)
     if problem and refused and _needs(devices, uuid) not in e.RESETS:
         return
-    if problem:
+    needs = [reason for reason, trouble in devices.troubles.get(uuid, {}).items() if trouble.verdict in e.RESETS]
+    if refused in NO_RESET and needs == [hangs.ERROR]:
+        checks = {"reset": f"not done: {problem}"}
+    elif problem:
         hurt(devices, uuid, RESET_FAILED, Trouble(gpu_life.OFFLINE, problem, e.REBOOT_NODE, RESET))
         return
-    mended = [reason for reason, trouble in devices.troubles.get(uuid, {}).items() if trouble.verdict in e.RESETS]
-    for reason in mended:
+    for reason in needs:
         cleared(devices, uuid, reason)
     devices.checks[uuid] = checks
 

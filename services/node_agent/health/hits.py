@@ -10,7 +10,9 @@ import msgspec
 
 from libs.common import error_catalogue as e
 from libs.common.error_catalogue import Judgement
+from libs.common.facts import GpuErrorSeen
 from libs.common.job_life import GPU_ERROR, GPU_FAULT
+from libs.common.model import AttemptRef, GpuId, NodeId
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -25,6 +27,12 @@ def of(judged: Judgement, having: Sequence[str], own: str) -> list[str]:
     if judged.cause != e.APPLICATION or len(having) == 1:
         return list(having)
     return [own] if own in having else []
+
+
+def seen(node_id: NodeId, uuid: GpuId, told: tuple[str, str, str], refs: tuple[AttemptRef, ...], shadow: bool, text: str) -> GpuErrorSeen:
+    """The fact of an error; `told` are its name, what is done about it, and who told of it."""
+    error, verdict, source = told
+    return GpuErrorSeen(node_id=node_id, uuid=uuid, error=error, verdict=verdict, source=source, jobs=refs, shadow=shadow, detail=text)
 
 
 def worse(before: Hit | None, judged: Judgement, detail: str) -> Hit | None:

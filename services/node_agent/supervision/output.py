@@ -52,6 +52,13 @@ def tail(job_dir: str, stream: str, max_bytes: int) -> Piece:
     return read(job_dir, stream, max(0, segments.last - max_bytes), max_bytes)
 
 
+def written_bytes(job_dir: str, stream: str) -> int:
+    """How much was stored so far, kept or not. 0 for an unknown job."""
+    segments = _open_segments(job_dir, stream)
+    _close(segments)
+    return segments.last
+
+
 def _bytes(segments: _Segments, begin: int, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     if segments.previous >= 0 and begin < segments.boundary:

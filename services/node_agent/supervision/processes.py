@@ -81,6 +81,15 @@ def use(pid: int) -> Use | None:
     return Use(pid, ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
 
 
+def moved_bytes(pid: int) -> int:
+    """What it, and the children that it waited for, have read and written, whatever it was; 0 where that cannot be read."""
+    try:
+        lines = read(f"/proc/{pid}/io", MAX_STAT_BYTES).splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith((b"rchar:", b"wchar:")))
+
+
 def is_living(pid: int, start_ticks: int) -> bool:
     """True for this very process, running or stopped; a zombie is dead."""
     found = process(pid) if pid > 0 else None
