@@ -81,6 +81,7 @@ PURE: Final = (
     "services/node_agent/health/hangs.py",
     "services/node_agent/health/hits.py",
     "services/node_agent/health/kernel_lines.py",
+    "services/node_agent/health/shares.py",
     "services/node_agent/health/watch.py",
     "services/node_agent/runtimes/container.py",
     "services/node_agent/serving.py",

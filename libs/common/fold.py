@@ -202,6 +202,7 @@ _FOLDS: Final = {
     f.NodeRegistered: node_fold.registered,
     f.JobStarted: job_fold.started,
     f.JobCheckpointed: preemption_fold.checkpointed,
+    f.JobOverShare: device_fold.over_share,
     f.JobFinished: job_fold.finished,
     f.JobRefused: job_fold.refused,
     f.JobReleased: job_fold.released,

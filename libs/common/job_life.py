@@ -92,7 +92,9 @@ STARTUP_TIMEOUT: Final = "startup_timeout"
 UNHEALTHY: Final = "unhealthy"
 # It kept its devices busy and made no progress for as long as it had said (`JobSpec.hang_timeout_s`).
 HUNG: Final = "hung"
-BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY, HUNG)
+# It used more memory of a device than its part of it, for longer than it may.
+OVER_SHARE: Final = "over_share"
+BY_THE_AGENT: Final = (STARTUP_TIMEOUT, UNHEALTHY, HUNG, OVER_SHARE)
 # Why an attempt was stopped that makes room for another job, or that begins anew with more nodes: another one follows.
 PREEMPTED: Final = "preempted"
 GROWN: Final = "grown"

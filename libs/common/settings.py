@@ -111,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mps_start_ms: int = 10_000
     mps_quit_ms: int = 5_000
     container_engine: str = ""
+    share_grace_s: int = 60
     execs_per_job: int = 8
     cgroup: str = "muster"
     job_users: str = ""
@@ -253,6 +254,7 @@ HELP = {
     "mps_start_ms": "node: how long an MPS daemon may take to answer before the job that needs it is refused",
     "mps_quit_ms": "node: how long it may take to quit before it is killed",
     "container_engine": "node: socket of Docker or Podman for jobs with an image; empty: where they usually are",
+    "share_grace_s": "node: how long a job may use more of a device's memory than its plain part, once warned; 0: it is only warned",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",
     "job_users": "agent of root: as whom jobs run, WHO=UNIXUSER, with commas (team/ann=ann,*=jobs; self: as root); others: nobody",

@@ -2,8 +2,8 @@
 
 Owns: one machine: its devices, its processes, the directories of its jobs
 Reads: orders, leases, the desired state and the roster (core NATS), its peers' answers (UDP); of the log only its own subject's last commit
-Writes: NodeRegistered, JobStarted, JobCheckpointed, JobFinished, JobRefused, JobReleased, ReplicaReady, ReplicaUnready, \
-GpuFaulted, GpuRecovered, GpuErrorSeen, GpuControlled
+Writes: NodeRegistered, JobStarted, JobCheckpointed, JobOverShare, JobFinished, JobRefused, JobReleased, ReplicaReady, \
+ReplicaUnready, GpuFaulted, GpuRecovered, GpuErrorSeen, GpuControlled
 Decides: how to reach what was ordered, whether a device is clean, whether a replica answers
 Never: chooses a GPU
 """

@@ -6,13 +6,14 @@ from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent import observations as o
 from services.node_agent import serving
-from services.node_agent.health import hangs, hits
+from services.node_agent.health import hangs, hits, shares
 
 
 class Stop(msgspec.Struct, frozen=True):
     reason: str
     signal: int
     grace_ms: int
+    detail: str = ""
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -56,5 +57,6 @@ class Attempt(msgspec.Struct, kw_only=True):
     unasked_ns: int = 0
     hit: hits.Hit | None = None
     hang: hangs.Hang | None = None
+    share: shares.Share | None = None
     queued: int = 0
     stored: int = 0

@@ -10,7 +10,7 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import NodeFact
-from libs.common.job_life import BY_THE_AGENT, HUNG
+from libs.common.job_life import BY_THE_AGENT, OVER_SHARE
 from libs.common.model import NodeId
 from libs.common.partition import on_cards_of
 from services.node_agent import actions as a
@@ -18,8 +18,8 @@ from services.node_agent import controls as dc
 from services.node_agent import serving
 from services.node_agent import state as s
 from services.node_agent.health import devices as d
-from services.node_agent.health import hangs
-from services.node_agent.observations import Mark
+from services.node_agent.health import hangs, shares
+from services.node_agent.observations import Exit, Mark
 from services.node_agent.serving import Health
 from services.node_agent.state import Attempt, State
 
@@ -118,7 +118,7 @@ def _drive(state: State, key: str, attempt: Attempt, now_ns: int) -> list[a.Acti
     if attempt.phase == s.WAITING:
         return _start_or_refuse(state, attempt, now_ns)
     if attempt.phase == s.LAUNCHED:
-        return _watch(attempt, now_ns) + _hang(attempt) + _end(state, attempt, now_ns)
+        return _watch(attempt, now_ns) + _hang(attempt) + _keep_to_share(state, attempt) + _end(state, attempt, now_ns)
     if attempt.phase == s.EXITED:
         return _check_release(state, attempt, now_ns)
     return []
@@ -161,6 +161,25 @@ def _hang(attempt: Attempt) -> list[a.Action]:
     return [a.SaveEvidence(attempt.ref, attempt.gpus, f"no progress for {attempt.hang.timeout_s} s")]
 
 
+def _keep_to_share(state: State, attempt: Attempt) -> list[a.Action]:
+    """One that uses more than its part for too long is ended; how, `_end` says."""
+    why = shares.too_long(attempt.share, state.devices.policy.share_grace_s) if attempt.share is not None else ""
+    if why and attempt.stop is None:
+        attempt.stop = s.Stop(OVER_SHARE, s.SIGTERM, attempt.grace_s * 1_000, why)
+    return []
+
+
+def _share_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
+    if attempt.phase != s.LAUNCHED or attempt.share is None or (over := shares.warn(attempt.share, now_ns)) is None:
+        return []
+    (job_id, number), grace_s = (attempt.ref.job_id, attempt.ref.attempt), state.devices.policy.share_grace_s
+    used, part = over.use.used_bytes, over.use.share_bytes
+    told = f.JobOverShare(
+        job_id=job_id, attempt=number, node_id=state.node_id, uuid=over.uuid, used_bytes=used, share_bytes=part, grace_s=grace_s
+    )
+    return [told]
+
+
 def _health_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
     health, ref = _watched(attempt), attempt.ref
     if health is None or not serving.news(health):
@@ -191,10 +210,11 @@ def _checkpoint_facts(attempt: Attempt, node_id: NodeId, now_ns: int) -> list[No
     return [f.JobCheckpointed(job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, asked=asked, at_ns=at_ns)]
 
 
-def _end_reason(attempt: Attempt, reason: str) -> str:
+def _end_words(attempt: Attempt, end: Exit) -> tuple[str, str]:
     """A stop of the agent's own says more than that it was stopped."""
-    own = attempt.stop is not None and attempt.ordered is None and attempt.stop.reason in BY_THE_AGENT
-    return attempt.stop.reason if own and attempt.stop is not None and reason == "stopped" else reason
+    stop = attempt.stop
+    own = stop is not None and attempt.ordered is None and stop.reason in BY_THE_AGENT
+    return (stop.reason, stop.detail or end.detail) if own and stop is not None and end.reason == STOPPED else (end.reason, end.detail)
 
 
 def _end(state: State, attempt: Attempt, now_ns: int) -> list[a.Action]:
@@ -242,7 +262,7 @@ def _ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
     if attempt.executed and attempt.queued < s.STARTED_LEVEL:
         attempt.queued = s.STARTED_LEVEL
         said.append(_started(attempt, node_id))
-    said += _health_facts(attempt, node_id) + _checkpoint_facts(attempt, node_id, now_ns)
+    said += _health_facts(attempt, node_id) + _checkpoint_facts(attempt, node_id, now_ns) + _share_facts(state, attempt, now_ns)
     over = attempt.phase == s.EXITED and _released(state, attempt, now_ns)
     alone_ns = _alone_ns(attempt)
     ended = over or (alone_ns is not None and now_ns >= alone_ns)
@@ -274,9 +294,7 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
     end = attempt.exit
     assert end is not None, "an attempt that exited has its exit"
     at_limit = end.reason == STOPPED and attempt.told is not None and attempt.told.reason == s.TIME_LIMIT
-    reason, detail = s.TIME_LIMIT if at_limit else _end_reason(attempt, end.reason), end.detail
-    if attempt.hang is not None and reason == HUNG:
-        detail = attempt.hang.detail
+    reason, detail = (s.TIME_LIMIT, end.detail) if at_limit else _end_words(attempt, end)
     if attempt.hit is not None and end.exit_code != 0:
         reason, detail = attempt.hit.reason, attempt.hit.detail
     return f.JobFinished(

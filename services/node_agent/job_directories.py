@@ -242,7 +242,7 @@ class JobDirectories:
         gpus, probe = tuple(GpuId(uuid) for uuid in note["gpus"]), Probe(**note["probe"]) if note.get("probe") else None
         limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
         slices = {GpuId(uuid): taken for uuid, taken in note.get("slices", {}).items()}
-        watched = self._used(ref), note.get("hang_timeout_s", 0)
+        watched = self._used(ref), note.get("hang_timeout_s", 0), note.get("parts", {})
         return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False), slices, *watched)
 
     def _used(self, ref: AttemptRef) -> Used:
@@ -262,6 +262,7 @@ def _note(launch: Launch) -> dict[str, Any]:
         "time_limit_s": launch.time_limit_s,
         "grace_s": launch.grace_s,
         "hang_timeout_s": launch.hang_timeout_s,
+        "parts": launch.parts,
         "probe": probe,
         "workdir": launch.workdir,
         "account": _ids(launch),

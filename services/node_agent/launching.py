@@ -22,6 +22,7 @@ from services.node_agent import accounts, capabilities, serving
 from services.node_agent.drivers import Driver
 from services.node_agent.environment import environment, reserved
 from services.node_agent.gateways import asked
+from services.node_agent.health import shares
 from services.node_agent.instances import Instances
 from services.node_agent.limits import limits_of
 from services.node_agent.supervision_protocol import Launch, Machine
@@ -57,6 +58,7 @@ async def launch_of(
         probe=serving.probe_of(order),
         slices=mig.slices_of(order.gpus),
         hang_timeout_s=spec.hang_timeout_s,
+        parts=share.parts if (share := shares.of(order.gpus)) is not None else {},
     )
 
 

@@ -9,6 +9,7 @@ from libs.common.error_catalogue import Seen
 from libs.common.messages import ControlOrder, Desired, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
 from services.node_agent.health.devices import Trouble
+from services.node_agent.health.shares import Use
 from services.node_agent.sharing.ways import Used
 
 
@@ -127,6 +128,13 @@ class JobLooked(msgspec.Struct, frozen=True):
     signs: tuple[int, ...]
 
 
+class ShareLooked(msgspec.Struct, frozen=True):
+    """What a job with a part of a device uses of its memory; devices that do not tell are not there."""
+
+    key: str
+    used: dict[GpuId, Use]
+
+
 class EvidenceSaved(msgspec.Struct, frozen=True):
     """Of a job that hangs; `where`: what is said of it."""
 
@@ -184,7 +192,7 @@ class FactsStored(msgspec.Struct, frozen=True):
 
 
 # Of one attempt, by its key.
-OfAttempt = JobLaunched | LaunchFailed | ProcessStarted | ProcessExited | ReleaseChecked | Probed | Checkpointed | JobLooked
+OfAttempt = JobLaunched | LaunchFailed | ProcessStarted | ProcessExited | ReleaseChecked | Probed | Checkpointed | JobLooked | ShareLooked
 OfDevice = DeviceErred | DeviceAils | DeviceReset | DeviceControlled | DevicesFound
 
 Observation = OrdersCame | LeaseCame | DesiredCame | OfAttempt | ShareLost | EvidenceSaved | OfDevice | FactsStored
@@ -204,3 +212,4 @@ class Adopted(msgspec.Struct, frozen=True):
     slices: dict[GpuId, int] = {}
     used: Used = Used()
     hang_timeout_s: int = 0
+    parts: dict[GpuId, int] = {}

@@ -155,7 +155,7 @@ class Agent:
             await before(stop, self._open(adopted))
             looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
             returning = watch(lambda: self.state, self._checked, self.tell, self.memory, self.driver)
-            hanging = job_watch.watch(lambda: self.state, self.jobs, self.sampling, self.tell)
+            hanging = job_watch.watch(lambda: self.state, lambda: self.inventory, self.jobs, self.sampling, self.tell)
             lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, returning, self.sampling.run()]
             lives.append(hanging)
             running = [tasks.create_task(one) for one in lives]

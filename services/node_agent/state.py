@@ -23,7 +23,7 @@ from services.node_agent.attempt import Attempt as Attempt
 from services.node_agent.attempt import Stop as Stop
 from services.node_agent.drivers.readings import WEDGED
 from services.node_agent.health import devices as d
-from services.node_agent.health import hangs, hits
+from services.node_agent.health import hangs, hits, shares
 from services.node_agent.health.devices import HOT
 
 WAITING: Final = "waiting"
@@ -95,6 +95,7 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
         attempt = Attempt(ref=found.ref, phase=LAUNCHED, seq=found.seq, rank=found.rank, gpus=found.gpus, slices=found.slices)
         attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = found.time_limit_s, found.grace_s, found.ignore_lease
         attempt.health, attempt.hang = serving.adopted(found.probe), hangs.of(found.hang_timeout_s)
+        attempt.share = shares.found(found.parts)
         state.attempts[key] = attempt
         state.touched[key] = None
     return state
@@ -181,7 +182,7 @@ def _evidence_saved(state: State, key: str, where: str) -> None:
     attempt, shadow = state.attempts.get(key), state.devices.policy.shadow
     if attempt is None or attempt.hang is None or not hangs.saved(attempt.hang, where):
         return
-    _stop(state, key, attempt, Stop(HUNG, SIGTERM, HIT_GRACE_MS))
+    _stop(state, key, attempt, Stop(HUNG, SIGTERM, HIT_GRACE_MS, attempt.hang.detail))
     for uuid in attempt.gpus:
         told = (hangs.ERROR, DRAIN_THEN_RESET, hangs.SOURCE)
         d.hung(state.devices, hits.seen(state.node_id, uuid, told, (attempt.ref,), shadow, attempt.hang.detail))
@@ -232,7 +233,7 @@ def _want(state: State, key: str, attempt: Attempt | None, order: StartOrder) ->
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
     attempt.gpus, attempt.slices = tuple(hold.uuid for hold in order.gpus), mig.slices_of(order.gpus)
     attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = order.spec.time_limit_s, order.spec.grace_s, order.spec.ignores_lease
-    attempt.hang = attempt.hang or hangs.of(order.spec.hang_timeout_s)
+    attempt.hang, attempt.share = attempt.hang or hangs.of(order.spec.hang_timeout_s), attempt.share or shares.of(order.gpus)
     if attempt.health is None:
         attempt.health = (serving.beginning if attempt.phase == WAITING else serving.adopted)(serving.probe_of(order))
     state.touched[key] = None
@@ -344,6 +345,9 @@ def _attempt_saw(attempt: Attempt, seen: o.OfAttempt, now_ns: int) -> None:
         case o.JobLooked():
             if attempt.hang is not None:
                 hangs.looked(attempt.hang, seen.busy, seen.signs, now_ns)
+        case o.ShareLooked():
+            if attempt.share is not None:
+                shares.looked(attempt.share, seen.used, now_ns)
         case _:
             assert_never(seen)
 

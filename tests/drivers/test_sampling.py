@@ -79,6 +79,28 @@ async def test_a_node_with_a_wedged_device_lives_and_its_other_device_serves(
     await world.driver.close()
 
 
+async def test_a_job_that_takes_more_of_a_device_than_its_part_is_warned_and_ended_by_what_the_driver_says_of_its_process(
+    fakes: Fakes, tmp_path: Path
+) -> None:
+    world = LocalWorld(tmp_path / "state")
+    world.driver = local()  # type: ignore[assignment]
+    await world.scheduler.listen()
+    await world.begin()
+    world.agent.state.devices.policy = replace(world.agent.state.devices.policy, share_grace_s=1)
+    order = world.order("greedy", "exec sleep 100")
+    await world.place(replace(order, gpus=(GpuHold(FIRST, 50),)))
+    pid = (await world.said(f.JobStarted, "greedy")).pid
+    fakes.tell("nvidia", "used_mib 0 60000", f"pid 0 {pid}")
+    finished = await world.said(f.JobFinished, "greedy")
+    fakes.tell("nvidia")
+    (warned,) = world.facts(f.JobOverShare)
+    assert (warned.uuid, warned.used_bytes, warned.share_bytes) == (FIRST, 60000 << 20, 40 << 30)
+    assert finished.reason == "over_share"
+    await world.said(f.JobReleased, "greedy")
+    await world.end()
+    await world.driver.close()
+
+
 async def test_a_node_says_how_its_devices_lie_when_it_is_asked(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         answer = await world.bus.request(ask_node(NODE, "topology"), b"", WAIT_S)

@@ -132,6 +132,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     ),
     f.JobStarted(job_id=JOB, attempt=2, node_id=NODE, pid=77),
     f.JobCheckpointed(job_id=JOB, attempt=2, node_id=NODE, asked=True),
+    f.JobOverShare(job_id=JOB, attempt=2, node_id=NODE, uuid=GPU, used_bytes=3 << 30, share_bytes=1 << 30, grace_s=60),
     f.JobFinished(
         job_id=JOB,
         attempt=2,

@@ -262,6 +262,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
 def _of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> Iterator[AnyFact]:
     yield f.JobStarted(job_id=job_id, attempt=attempt, node_id=node_id, pid=7)
     yield f.JobCheckpointed(job_id=job_id, attempt=attempt, node_id=node_id, asked=chance.random() < 0.5)
+    yield f.JobOverShare(job_id=job_id, attempt=attempt, node_id=node_id, uuid=GpuId("g"), used_bytes=2, share_bytes=1, grace_s=60)
     yield f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=chance.randrange(3), run_ms=chance.randrange(100))
     yield f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason="no device")
     yield f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id)
@@ -352,6 +353,7 @@ def _wild_preemption(job_id: JobId, attempt: int, node_id: NodeId, members: tupl
         f.JobPreempted(job_id=job_id, attempt=attempt, by=job_id, signal=number, grace_ms=number, lost_share_ms=number),
         f.DevicesReserved(job_id=job_id, attempt=attempt, members=members),
         f.JobCheckpointed(job_id=job_id, attempt=attempt, node_id=node_id, asked=number > 0),
+        f.JobOverShare(job_id=job_id, attempt=attempt, node_id=node_id, uuid=GpuId("g"), used_bytes=2, share_bytes=1, grace_s=number),
     )
 
 

@@ -19,6 +19,7 @@ from libs.common.facts.device_facts import GpuErrorSeen as GpuErrorSeen
 from libs.common.facts.device_facts import GpuFaulted as GpuFaulted
 from libs.common.facts.device_facts import GpuRecovered as GpuRecovered
 from libs.common.facts.device_facts import GpuServiceSet as GpuServiceSet
+from libs.common.facts.device_facts import JobOverShare as JobOverShare
 from libs.common.facts.fact import Fact as Fact
 from libs.common.facts.identity_facts import AccessRecorded as AccessRecorded
 from libs.common.facts.identity_facts import KeyCreated as KeyCreated
@@ -277,7 +278,7 @@ JobDecision = (
 )
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
 SchedulerFact = TermFact | JobDecision | ReplicasScaled | NodeLost | NodeReturned | NodeRemoved
-NodeJobFact = JobStarted | JobCheckpointed | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
+NodeJobFact = JobStarted | JobCheckpointed | JobOverShare | JobFinished | JobRefused | JobReleased | ReplicaReady | ReplicaUnready
 NodeFact = NodeRegistered | NodeJobFact | GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 

@@ -6,7 +6,7 @@ to be told is the gateways' to say too, and the agent's what became of it.
 """
 
 from libs.common.facts.fact import Fact
-from libs.common.model import AttemptRef, GpuId, NodeId
+from libs.common.model import AttemptRef, GpuId, JobId, NodeId
 
 
 class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
@@ -47,6 +47,18 @@ class GpuErrorSeen(Fact, frozen=True, tag="gpu.error_seen"):
     jobs: tuple[AttemptRef, ...] = ()
     shadow: bool = False
     detail: str = ""
+
+
+class JobOverShare(Fact, frozen=True, tag="job.over_share"):
+    """A job with a plain part of a device uses more of its memory than that part; after `grace_s` of it (0: never) it is ended for it."""
+
+    job_id: JobId
+    attempt: int
+    node_id: NodeId
+    uuid: GpuId
+    used_bytes: int
+    share_bytes: int
+    grace_s: int
 
 
 class GpuServiceSet(Fact, frozen=True, tag="gpu.service_set"):

@@ -43,6 +43,11 @@ def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
     return Change(tuple(job.job_id for job in found))
 
 
+def over_share(cluster: Cluster, fact: f.JobOverShare, stamp: Stamp) -> Change:
+    """A word to people: it changes nothing."""
+    return Change((fact.job_id,)) if fact.job_id in cluster.jobs else NOTHING
+
+
 def service_set(cluster: Cluster, fact: f.GpuServiceSet, stamp: Stamp) -> Change:
     view = cluster.gpus.get(fact.uuid)
     if view is None or fact.service not in gpu_life.SERVICES:

@@ -169,6 +169,10 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobPreempted: _preempted,
     f.DevicesReserved: _reserved,
     f.JobCheckpointed: lambda x: f"attempt {x.attempt} has saved its work{', as it was asked to' if x.asked else ''}",
+    f.JobOverShare: lambda x: (
+        f"attempt {x.attempt} uses {x.used_bytes >> 20} MiB of GPU {x.uuid}, its part is {x.share_bytes >> 20}"
+        + (f": it is ended after {x.grace_s} s of that" if x.grace_s else "")
+    ),
     f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",
     f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason not in ('', x.outcome) else ''}",
     f.ReplicasScaled: _replicas,

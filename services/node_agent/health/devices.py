@@ -54,7 +54,7 @@ UNSURE: Final = ("", Trouble(""))
 
 class Policy(msgspec.Struct, frozen=True):
     """`shadow`: only say what would be done. The breaker holds resets back while more than so much of the node's devices (at least one)
-    have come to need a repair within its time.
+    have come to need a repair within its time. `share_grace_s`: see `shares.too_long`.
     """
 
     catalogue: Catalogue = Catalogue("", ())
@@ -62,6 +62,7 @@ class Policy(msgspec.Struct, frozen=True):
     shadow: bool = False
     breaker_percent: int = 50
     breaker_ns: int = 300 * SECOND_NS
+    share_grace_s: int = 60
 
 
 class Left(msgspec.Struct, frozen=True):

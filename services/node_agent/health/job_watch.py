@@ -1,22 +1,24 @@
-"""Looks at the jobs that are to be watched: whether they hang. Beside the core, which is told what was seen and decides (`hangs.py`).
+"""Looks at the jobs that are to be watched: whether they hang, what they use of a device of which they have a part. The core is told what
+was seen and decides (`hangs.py`, `shares.py`).
 
 Signs of progress of a job: its checkpoint's word, its output, the bytes that its processes have read and written, which processes it
 has, and the memory that is used on its devices. Whether a device is busy for one of several jobs cannot be told, so a job that shares
-one is not looked at meanwhile. Tests: tests/integration/test_hanging_jobs.py.
+one is not looked at meanwhile. Tests: tests/integration/test_watched_jobs.py.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from libs.common.model import GpuId
+from libs.common.model import WHOLE_GPU, Gpu, GpuId
 from services.node_agent import state as s
 from services.node_agent.actions import SaveEvidence
 from services.node_agent.drivers.readings import Sample
 from services.node_agent.health.evidence import evidence
 from services.node_agent.health.resetting import Keep
+from services.node_agent.health.shares import Use
 from services.node_agent.holders import at_work
-from services.node_agent.observations import EvidenceSaved, JobLooked
+from services.node_agent.observations import EvidenceSaved, JobLooked, ShareLooked
 from services.node_agent.sampling import Sampling
 from services.node_agent.state import Attempt
 from services.node_agent.supervision import processes
@@ -28,20 +30,41 @@ BUSY_PERCENT: Final = 50
 EVIDENCE_S: Final = 5.0
 
 
-async def watch(state: Callable[[], s.State], jobs: JobSupervisors, sampling: Sampling, tell: OnEvent) -> None:
+async def watch(
+    state: Callable[[], s.State], gpus: Callable[[], Sequence[Gpu]], jobs: JobSupervisors, sampling: Sampling, tell: OnEvent
+) -> None:
     """For ever."""
     while True:
         await asyncio.sleep(LOOK_S)
-        watched = [
-            attempt for attempt in state().attempts.values() if attempt.hang is not None and attempt.phase == s.LAUNCHED and attempt.pid
-        ]
-        if not watched:
+        running = [attempt for attempt in state().attempts.values() if attempt.phase == s.LAUNCHED and attempt.pid]
+        hanging, sharing = [one for one in running if one.hang is not None], [one for one in running if one.share is not None]
+        if not hanging and not sharing:
             continue
         samples, working = await sampling.now(), at_work(state())
-        alone = [attempt for attempt in watched if all(working.get(uuid) == [attempt] for uuid in attempt.gpus)]
-        signs = await asyncio.to_thread(_all_signs, jobs, alone, samples)
-        for attempt, seen in zip(alone, signs, strict=True):
-            tell(JobLooked(s.key_of(attempt.ref), _is_busy(attempt, samples), seen))
+        alone = [attempt for attempt in hanging if all(working.get(uuid) == [attempt] for uuid in attempt.gpus)]
+        sizes = {gpu.uuid: gpu.memory_bytes for gpu in gpus()}
+        for seen in await asyncio.to_thread(_looked, jobs, alone, sharing, samples, sizes):
+            tell(seen)
+
+
+def _looked(
+    jobs: JobSupervisors, alone: Iterable[Attempt], sharing: Iterable[Attempt], samples: Mapping[GpuId, Sample], sizes: Mapping[GpuId, int]
+) -> list[JobLooked | ShareLooked]:
+    """Reads /proc: not for the event loop."""
+    hangs = [JobLooked(s.key_of(one.ref), _is_busy(one, samples), _signs(jobs, one, samples)) for one in alone]
+    return [*hangs, *(ShareLooked(s.key_of(one.ref), _uses(jobs, one, samples, sizes)) for one in sharing)]
+
+
+def _uses(jobs: JobSupervisors, attempt: Attempt, samples: Mapping[GpuId, Sample], sizes: Mapping[GpuId, int]) -> dict[GpuId, Use]:
+    """Of devices that tell what each process uses."""
+    assert attempt.share is not None, "one that has a part"
+    found, own = {}, frozenset(jobs.processes(attempt.ref))
+    for uuid, part in attempt.share.parts.items():
+        told = samples[uuid].processes if uuid in samples else ()
+        used = [one.memory_bytes for one in told if one.pid in own] if isinstance(told, tuple) else []
+        if uuid in sizes:
+            found[uuid] = Use(sum(each for each in used if isinstance(each, int)), sizes[uuid] * part // WHOLE_GPU)
+    return found
 
 
 async def save(jobs: JobSupervisors, sampling: Sampling, keep: Keep, action: SaveEvidence) -> EvidenceSaved:
@@ -61,11 +84,6 @@ def _is_busy(attempt: Attempt, samples: Mapping[GpuId, Sample]) -> bool:
     """What a device does not tell is not held against the job."""
     told = (samples[uuid].busy_percent for uuid in attempt.gpus if uuid in samples)
     return any(isinstance(percent, int) and percent >= BUSY_PERCENT for percent in told)
-
-
-def _all_signs(jobs: JobSupervisors, attempts: Sequence[Attempt], samples: Mapping[GpuId, Sample]) -> list[tuple[int, ...]]:
-    """Reads /proc: not for the event loop."""
-    return [_signs(jobs, attempt, samples) for attempt in attempts]
 
 
 def _signs(jobs: JobSupervisors, attempt: Attempt, samples: Mapping[GpuId, Sample]) -> tuple[int, ...]:

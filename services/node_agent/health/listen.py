@@ -33,6 +33,7 @@ def policy_of(settings: Settings) -> Policy:
         shadow=settings.health_shadow > 0,
         breaker_percent=settings.health_breaker_percent,
         breaker_ns=settings.health_breaker_s * SECOND_NS,
+        share_grace_s=settings.share_grace_s,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from test_device_errors import FIRST, SECOND, Played
 
 from libs.common import facts as f
 from libs.common.model import GpuHold, GpuId
+from services.node_agent.drivers.simulated import GIB
 from services.node_agent.holders import works
 from services.node_agent.job_directories import JobDirectories
 
@@ -57,3 +59,17 @@ async def test_a_job_that_rests_does_not_hang_and_of_two_on_a_device_neither_is_
     await runs(world, "other", BUSY + "exec sleep 100", SECOND)
     await asyncio.sleep(2.5 * TIMEOUT_S)
     assert [world.of(job) for job in ("rests", "one", "other")] == [["job.started"]] * 3
+
+
+async def test_a_job_that_takes_more_memory_than_its_part_is_warned_then_ended_and_its_neighbour_goes_on(world: Played) -> None:
+    world.driver.gpus[0] = replace(world.driver.gpus[0], memory_bytes=GIB)
+    world.agent.state.devices.policy = replace(world.agent.state.devices.policy, share_grace_s=2)
+    takes = f"exec {sys.executable} -c 'held = bytearray(200 << 20); import time; time.sleep(100)'"
+    for name, command, part in (("greedy", takes, 10), ("modest", "exec sleep 100", 90)):
+        await world.place(replace(world.order(name, command), gpus=(GpuHold(FIRST, part),)))
+        await world.said(f.JobStarted, name)
+    finished = await world.said(f.JobFinished, "greedy")
+    (warned,) = world.facts(f.JobOverShare)
+    assert (warned.job_id, warned.share_bytes, warned.grace_s, warned.used_bytes > 200 << 20) == ("greedy", GIB // 10, 2, True)
+    assert finished.reason == "over_share" and f"its part is {GIB // 10}" in finished.detail
+    assert world.of("greedy")[:3] == ["job.started", "job.over_share", "job.finished"] and world.of("modest") == ["job.started"]
