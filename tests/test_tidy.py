@@ -77,6 +77,7 @@ PURE: Final = (
     "services/node_agent/environment.py",
     "services/node_agent/exposition.py",
     "services/node_agent/gossip.py",
+    "services/node_agent/health/counters.py",
     "services/node_agent/health/devices.py",
     "services/node_agent/health/hangs.py",
     "services/node_agent/health/hits.py",

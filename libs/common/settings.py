@@ -106,6 +106,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     health_resume_c: int = 80
     health_hot: str = ""
     health_corrected_max: int = 100
+    health_link_errors_max: int = 100
     health_corrected_window_s: int = 3_600
     mps_control: str = "nvidia-cuda-mps-control"
     mps_start_ms: int = 10_000
@@ -249,6 +250,7 @@ HELP = {
     "health_resume_c": "node: degrees below which it does again",
     "health_hot": "node: what it is told meanwhile, in percent of the most that it takes: nvidia=power:60,*=clocks:50; empty: nothing",
     "health_corrected_max": "node: more corrected memory errors of one device than this are told of",
+    "health_link_errors_max": "node: ... and than this of its direct links, or of packets sent again over PCIe",
     "health_corrected_window_s": "node: ... within so long",
     "mps_control": "node: the control program of NVIDIA's MPS: a path, or a name that is looked for in PATH",
     "mps_start_ms": "node: how long an MPS daemon may take to answer before the job that needs it is refused",

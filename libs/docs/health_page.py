@@ -6,7 +6,8 @@ from libs.common.error_rows import catalogue
 from libs.docs.markdown import block, code, page, prose, table
 
 PLAYED = """echo '3,1,1,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus' > STATE/kernel-log
-echo 'nvidia 0000:02:00.0 xid 95 uncontained' > STATE/driver-events"""
+echo 'nvidia 0000:02:00.0 xid 95 uncontained' > STATE/driver-events
+echo 'simulated 0000:02:00.0 reading 91 temperature_c' > STATE/driver-events"""
 FOLLOWS = (
     "Drivers tell of errors by events, the kernel by its log (MUSTER_KERNEL_LOG; only lines of the kernel's own facility count, and "
     "only those that begin as the driver's own do: the kernel repeats strings of users in its lines, never at their "
@@ -20,8 +21,11 @@ FOLLOWS = (
     "a start of the machine devices that answer are taken back. While more than half of a node's devices (MUSTER_HEALTH_BREAKER_PERCENT) "
     "came to need a repair within 5 minutes (MUSTER_HEALTH_BREAKER_S), and more than one, none is reset.",
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
-    "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. Corrected errors are told "
-    "of when there are more than MUSTER_HEALTH_CORRECTED_MAX in MUSTER_HEALTH_CORRECTED_WINDOW_S.",
+    "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. What a "
+    "device mends by itself is counted per device, and told of (GpuErrorSeen) once in MUSTER_HEALTH_CORRECTED_WINDOW_S when there is "
+    "more of it: corrected errors of its memory (`corrected`, MUSTER_HEALTH_CORRECTED_MAX), errors of its direct links "
+    "(`link_errors`) and packets that PCIe sent again (`pcie_replays`, MUSTER_HEALTH_LINK_ERRORS_MAX each), as far as the vendor "
+    "counts them.",
     "MUSTER_HEALTH_HOT says by vendor what a device that is too hot is told meanwhile, of the most that it takes, in percent: "
     "`nvidia=power:60,*=clocks:50` (by default nothing). What an operator has set stays where it is stricter, and is put back when the "
     "device is cool. One that does not report what it takes is left alone.",
@@ -62,7 +66,8 @@ def health() -> str:
         *FOLLOWS,
         "## On simulated devices",
         "Each node of `muster up` has two pipes in its state directory; what is written there has happened to its devices, by the same way "
-        "as for real ones. The kernel's log, in the kernel's own form, and an event of the driver (vendor, address, kind, number, words):",
+        "as for real ones. The kernel's log, in the kernel's own form, and an event of the driver (vendor, address, kind, number, words); "
+        "of the kind `reading` it is what the device tells of itself from then on:",
         block(PLAYED, "sh"),
         "## The catalogue",
         f"Edition {code(ours.edition)}. Rows are data (`libs/common/error_catalogue.json`); of several that fit the first counts. "

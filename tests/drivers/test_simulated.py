@@ -84,6 +84,16 @@ async def test_an_event_can_be_played_and_a_reset_says_that_nothing_was_reset() 
     assert driver.version_of(FIRST) == ""
 
 
+async def test_what_a_device_tells_of_itself_can_be_played() -> None:
+    driver = SimulatedDriver("n", 2)
+    assert driver.hears("simulated 0000:01:00.0 reading 91 temperature_c") and not driver.hears(
+        "simulated 0000:01:00.0 reading 9 busy_percent"
+    )
+    hot, other = (await driver.sample()).values()
+    assert (hot.temperature_c, hot.busy_percent) == (91, 0) and isinstance(other.temperature_c, Lacking)
+    assert await driver.events() == []
+
+
 async def test_processes_that_are_gone_count_for_nothing() -> None:
     driver = SimulatedDriver("n", 1)
     driver.running = lambda: {FIRST: [Work(2**22 + 1), Work(2**22 + 2, 7.0)]}

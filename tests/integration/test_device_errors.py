@@ -98,6 +98,18 @@ async def test_a_job_that_died_of_its_device_s_error_before_the_agent_knew_did_n
     assert (await world.said(f.JobFinished, "hit")).reason == "gpu_fault"
 
 
+async def test_what_a_device_mends_by_itself_is_told_of_once_in_a_window_and_its_job_goes_on(world: Played) -> None:
+    await runs(world, "good", FIRST)
+    for count in (1, 150, 400):
+        world.write(DRIVER_PIPE, f"simulated 0000:01:00.0 reading {count} ecc_corrected")
+        world.write(DRIVER_PIPE, f"simulated 0000:02:00.0 reading {count // 4} pcie_replays")
+        await asyncio.sleep(0.2)
+    (error,) = world.facts(f.GpuErrorSeen)
+    assert (error.uuid, error.error, error.verdict, error.jobs[0].job_id) == (FIRST, "corrected", "ignore", "good")
+    assert error.detail == "149 corrected errors within 3600 s"
+    assert world.of("good") == ["job.started"] and world.facts(f.GpuFaulted) == []
+
+
 async def test_a_new_agent_says_again_what_is_wrong_and_starts_nothing_there(world: Played) -> None:
     world.kernel(0, 79)
     await world.until(lambda: len(world.facts(f.GpuFaulted)) == 1)

@@ -76,6 +76,7 @@ def test_every_row_is_tested_here_and_its_words_are_known() -> None:
         ("intel", "blocked", "reboot_node", "hardware"),
         ("intel", "lost", "reboot_node", "hardware"),
         ("amd", "corrected", "ignore", "hardware"),
+        ("nvidia", "pcie_replays", "ignore", "hardware"),
         ("amd", "xid 31", "drain_then_reset", "hardware"),
     ],
 )

@@ -100,7 +100,19 @@ def test_corrected_errors_are_told_once_when_there_are_too_many_in_a_window() ->
     assert isinstance(said, DeviceErred) and (said.error.error, said.uuid) == ("corrected", ONE)
     assert told.round(g1=sample(111, ecc_corrected=130)) == []
     assert told.round(g1=sample(112, ecc_corrected=3)) == []
-    assert told.round(g1=sample(113, ecc_corrected=14)) != []
+    assert told.round(g1=sample(113, ecc_corrected=14)) == []
+    assert told.round(g1=sample(169, ecc_corrected=14)) == []
+    (said,) = told.round(g1=sample(170, ecc_corrected=14))
+    assert isinstance(said, DeviceErred) and said.error.text == "11 corrected errors within 60 s"
+    assert told.round(g1=sample(171, ecc_corrected=99)) == []
+
+
+def test_what_links_sent_again_is_counted_by_itself_and_per_device() -> None:
+    told = Told(corrected_max=1, link_errors_max=10, corrected_window_s=60)
+    assert told.round(g1=sample(1, link_errors=5, pcie_replays=0), g2=sample(1, link_errors=0)) == []
+    said = told.round(g1=sample(2, link_errors=16, pcie_replays=11), g2=sample(2, link_errors=10))
+    assert [(one.uuid, one.error.error) for one in said if isinstance(one, DeviceErred)] == [(ONE, "link_errors"), (ONE, "pcie_replays")]
+    assert [one.uuid for one in told.round(g2=sample(3, link_errors=11)) if isinstance(one, DeviceErred)] == [TWO]
 
 
 def test_what_a_device_cannot_tell_says_nothing() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common import mig
 from libs.common.errors import Refused
@@ -33,6 +34,12 @@ SWITCH_GPUS: Final = 2
 SOCKETS: Final = (0, 1)
 # Of a played event at least so many words.
 EVENT_WORDS: Final = 4
+READING: Final = "reading"
+# What a device in name only has not of itself, and may be said of it.
+PLAYABLE: Final = (
+    *("temperature_c", "memory_temperature_c", "power_mw", "ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed"),
+    *("recovery_action", "link_errors", "pcie_replays"),
+)
 NOT_HERE: Final = Lacking("a simulated device has none")
 
 
@@ -78,7 +85,7 @@ class Work(NamedTuple):
 
 class SimulatedDriver:
     """See `drivers.Driver`. `held` may be filled by whoever plays a fault: a device, and what holds it; `nodes` by who has devices to play
-    with. `running` says what works on each device.
+    with. `running` says what works on each device, `played` what it tells of itself, by its address.
     """
 
     simulated = True
@@ -88,6 +95,7 @@ class SimulatedDriver:
         self.profiles = {gpu.uuid: gpu.mig_profiles for gpu in self.gpus if gpu.mig_profiles}
         self.held: dict[GpuId, str] = {}
         self.said: list[Event] = []
+        self.played: dict[str, dict[str, int]] = {}
         self.nodes: DeviceNodes = {}
         self.capabilities: Capabilities = {}
         self.instances: dict[GpuId, simulated_mig.Instances] = {}
@@ -131,11 +139,17 @@ class SimulatedDriver:
         return said
 
     def hears(self, line: str) -> bool:
-        """What is played as an event of its driver: "VENDOR ADDRESS KIND NUMBER TEXT". Whether it could be understood."""
+        """What is played as an event of its driver: "VENDOR ADDRESS KIND NUMBER TEXT", or as a "reading" of which TEXT is the name. Whether
+        it could be understood.
+        """
         words = line.split(maxsplit=4)
         if len(words) < EVENT_WORDS or not words[3].isdecimal():
             return False
         vendor, address, kind, number = words[:4]
+        if kind == READING:
+            if words[-1] in PLAYABLE:
+                self.played.setdefault(address, {})[words[-1]] = int(number)
+            return words[-1] in PLAYABLE
         self.said.append(Event(time.time_ns(), vendor, address, kind, int(number), " ".join(words[4:])))
         return True
 
@@ -186,7 +200,7 @@ class SimulatedDriver:
         all_used = [use for _, uses in used for use in uses]
         busy, told = min(1.0, busy_s / since_s), self.told.get(gpu.uuid, Told())
         cap_mw, clock_mhz = told.cap_mw or gpu.power_mw[1], told.high_mhz or gpu.clocks_mhz[1]
-        return Sample(
+        sample = Sample(
             pci_bus=gpu.pci_bus,
             at_ns=time.time_ns(),
             simulated=True,
@@ -198,6 +212,8 @@ class SimulatedDriver:
             clock_mhz=clock_mhz or NOT_HERE,
             processes=tuple(Process(use.pid, use.memory_bytes) for use in all_used),
         )
+        played = self.played.get(gpu.pci_bus, {})
+        return replace(sample, **played) if played else sample
 
 
 def _within(value: int, bounds: tuple[int, int], unit: str) -> int:

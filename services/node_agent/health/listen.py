@@ -39,7 +39,8 @@ def policy_of(settings: Settings) -> Policy:
 
 def listen(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling) -> list[LinePipe]:
     """The pipes that are open until the agent ends."""
-    limits = Limits(settings.health_pause_c, settings.health_resume_c, settings.health_corrected_max, settings.health_corrected_window_s)
+    most = settings.health_corrected_max, settings.health_link_errors_max
+    limits = Limits(settings.health_pause_c, settings.health_resume_c, *most, settings.health_corrected_window_s)
     watch = Watch(limits, lambda: agent.inventory, agent.tell, driver.version_of, lambda pid: key_of(agent.state, pid))
     sampling.on_round = watch.round
 

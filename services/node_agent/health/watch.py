@@ -1,7 +1,8 @@
 """Turns what is told of this node's devices into what the core is told: errors from the driver and from the kernel's log, heat, counters.
 
 The driver's recovery field is read in the round that follows an error, never before it. What is too hot is let cool down below another
-mark; corrected errors are counted in a window. Nothing is decided here: that is `devices.py`. Tests: tests/unit/test_health_watch.py.
+mark; what a device mends by itself is counted (`counters.py`). Nothing is decided here: that is `devices.py`.
+Tests: tests/unit/test_health_watch.py.
 """
 
 from collections import deque
@@ -16,18 +17,17 @@ from libs.common.error_catalogue import Seen
 from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, Sample
+from services.node_agent.health.counters import Counts
 from services.node_agent.health.devices import HOT, Trouble
 from services.node_agent.health.kernel_lines import Line, is_at, parse
 from services.node_agent.observations import DeviceAils, DeviceErred, Observation
 
-SECOND_NS: Final = 1_000_000_000
 # What waits for the next round.
 LINES_MAX: Final = 1_000
 DRIVER: Final = "driver"
 KERNEL_LOG: Final = "kernel_log"
 REMAP_PENDING: Final = "remap_pending"
 REMAP_FAILED: Final = "remap_failed"
-CORRECTED: Final = "corrected"
 # What a driver's event is called in the catalogue. Of a double-bit error and of a device that is gone NVIDIA's kernel module tells too,
 # as Xid 48 and 79: the same fault has one name.
 ERRORS: Final = {r.ECC: "uncorrectable", r.LOST: "lost", r.RESET_BEGAN: "driver_reset", r.PAGE_FAULT: "page_fault"}
@@ -35,11 +35,14 @@ SAME_AS: Final = {("nvidia", "uncorrectable"): "xid 48", ("nvidia", "lost"): "xi
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Degrees from which a device takes no new work, and below which it does again; so many corrected errors in a window are told of."""
+    """Degrees from which a device takes no new work, and below which it does again; more corrected errors of
+    its memory, or of its links, than so many in a window are told of.
+    """
 
     pause_c: int = 85
     resume_c: int = 80
     corrected_max: int = 100
+    link_errors_max: int = 100
     corrected_window_s: int = 3_600
 
 
@@ -57,7 +60,8 @@ class Watch:
         self.limits, self.gpus, self.tell, self.version_of, self.key_of = limits, gpus, tell, version_of, key_of
         self.lines: deque[Line] = deque(maxlen=LINES_MAX)
         self.ailing: dict[tuple[GpuId, str], None] = {}
-        self.corrected: dict[GpuId, deque[tuple[int, int]]] = {}
+        most = {"corrected": limits.corrected_max, "link_errors": limits.link_errors_max, "pcie_replays": limits.link_errors_max}
+        self.counts = Counts(most, limits.corrected_window_s)
 
     def heard(self, record: str) -> bool:
         """A line of the kernel's log; whether it is about a device. It is looked at in the next round."""
@@ -105,8 +109,9 @@ class Watch:
             if not wrong and (uuid, reason) in self.ailing:
                 del self.ailing[uuid, reason]
                 self.tell(DeviceAils(uuid, reason, None))
-        if isinstance(sample.ecc_corrected, int):
-            self._count(uuid, sample.ecc_corrected, sample)
+        for name, text in self.counts.looked(uuid, sample):
+            gpu = next(gpu for gpu in self.gpus() if gpu.uuid == uuid)
+            self.tell(DeviceErred(uuid, Seen(gpu.vendor, gpu.model, "", name, text), DRIVER))
 
     def _troubles(self, uuid: GpuId, sample: Sample) -> Iterator[tuple[str, bool, Trouble]]:
         """What a reading tells, as far as the device has it: the reason, whether it is so, and what follows."""
@@ -119,19 +124,3 @@ class Watch:
             yield REMAP_PENDING, sample.remap_pending > 0, Trouble(gpu_life.DEGRADED, waits, e.DRAIN_THEN_RESET, DRIVER)
         if isinstance(sample.remap_failed, int):
             yield REMAP_FAILED, sample.remap_failed > 0, Trouble(gpu_life.OFFLINE, "a row could not be remapped", e.REPLACE, DRIVER)
-
-    def _count(self, uuid: GpuId, count: int, sample: Sample) -> None:
-        """A counter that went back began anew. Each window has one alert."""
-        seen = self.corrected.setdefault(uuid, deque())
-        if seen and count < seen[-1][1]:
-            seen.clear()
-        if not seen or count > seen[-1][1]:
-            seen.append((sample.at_ns, count))
-        while sample.at_ns - seen[0][0] > self.limits.corrected_window_s * SECOND_NS and len(seen) > 1:
-            seen.popleft()
-        if (more := count - seen[0][1]) > self.limits.corrected_max:
-            seen.clear()
-            seen.append((sample.at_ns, count))
-            gpu = next(gpu for gpu in self.gpus() if gpu.uuid == uuid)
-            text = f"{more} corrected errors within {self.limits.corrected_window_s} s"
-            self.tell(DeviceErred(uuid, Seen(gpu.vendor, gpu.model, "", CORRECTED, text), DRIVER))
