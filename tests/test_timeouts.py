@@ -43,7 +43,8 @@ STAY: Final[dict[str, str]] = {
         node_agent.service.DRAIN_S engine.ASK_S daemons.LOOK_S daemons.KILL_S daemon.ASK_S daemon.SHELL_S
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
         supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S
-        supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
+        supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S
+        operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a pause before something is tried or looked at again; nobody waits for its end": """
         api_gateway.channel.AWAY_S api_gateway.channel.RETRY_S connection.LINGER_S access.DRAIN_S admission.GONE_S
@@ -55,7 +56,7 @@ STAY: Final[dict[str, str]] = {
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
         relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS returning.LOOK_S
-        hangs.APART_NS shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
+        hangs.APART_NS preflight.FRESH_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         cancellation.END_AGAIN_S""",

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.settings import ELSEWHERE, FILES, PREFIX, Settings, checked, file_of
+from libs.common.other_variables import ELSEWHERE
+from libs.common.settings import FILES, PREFIX, Settings, checked, file_of
 
 CONFIG_DIR: Final = "MUSTER_CONFIG_DIR"
 ENV_FILE: Final = "MUSTER_ENV_FILE"

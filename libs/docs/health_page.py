@@ -29,6 +29,15 @@ FOLLOWS = (
     "MUSTER_HEALTH_HOT says by vendor what a device that is too hot is told meanwhile, of the most that it takes, in percent: "
     "`nvidia=power:60,*=clocks:50` (by default nothing). What an operator has set stays where it is stricter, and is put back when the "
     "device is cool. One that does not report what it takes is left alone.",
+    "Before a job starts its devices are looked at (MUSTER_PREFLIGHT=0: not): does the driver answer, is it cooler than "
+    "MUSTER_HEALTH_PAUSE_C, does neither a row remap nor a recovery action wait, is the memory free where nobody else is on the "
+    "device. The last sample tells where it is not older than a second, or two rounds; else, and where it tells of something, the "
+    "device is asked again. One that is not fit goes out of use by its own cause (`thermal`, `remap_pending`, `recovery_action`, "
+    "`quarantined`), and comes back as from any such cause; the job is refused there, placed elsewhere, and no retry is used up. In "
+    "the shadow nobody looks.",
+    "MUSTER_BURN_IN names a command that tries a device which comes back from a reset or a quarantine, before anything is placed "
+    "there: it has $MUSTER_GPUS, $MUSTER_GPU_PCI and the vendor's own variable, MUSTER_BURN_IN_MS of time, and the agent's user. "
+    "Where it fails the device stays out of use (`reset_failed`, `burn_in_failed`) until its machine was started again.",
     "A job that says how long it may go without progress (`--hang-timeout`, `hang_timeout`; none by default) is ended as `hung` when one "
     "of its devices was at least half busy for so long and nothing else of it changed: its checkpoint's word, its output, what its "
     "processes read and wrote, which processes it has, the memory used on its devices. The time that its processes compute says nothing: "

@@ -4,7 +4,8 @@ import msgspec
 
 from libs.common import configuration
 from libs.common import settings as table_of
-from libs.common.settings import ELSEWHERE, FILES, HELP, PREFIX, Settings, file_of
+from libs.common.other_variables import ELSEWHERE
+from libs.common.settings import FILES, HELP, PREFIX, Settings, file_of
 from libs.docs.markdown import code, page, prose, table
 
 SOURCES = """

@@ -11,6 +11,7 @@ from libs.common.model import Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent import observations as o
 from services.node_agent.drivers import Driver
+from services.node_agent.health.preflight import Preflight
 from services.node_agent.instances import Instances
 from services.node_agent.launching import launch_of
 from services.node_agent.means import Means
@@ -30,6 +31,7 @@ class Ground(NamedTuple):
     jobs: JobSupervisors
     bus: Bus
     tell: Callable[[o.Observation], None]
+    preflight: Preflight
 
 
 async def begin(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]) -> None:
@@ -50,6 +52,7 @@ async def begin(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wan
 
 
 async def _ready(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]) -> Launch:
+    await ground.preflight.look(attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus])
     launch = await launch_of(order, ground.node_id, ground.machine, inventory, ground.driver, ground.instances, ground.bus)
     if order.spec.upload:
         pieces = fetched(order, ground.node_id, ground.bus)

@@ -12,9 +12,11 @@ from services.node_agent.supervision import processes
 ANCESTORS_MAX: Final = 64
 
 
-def undivided(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:
-    """Of a device that another attempt here still runs on, nothing can be told: the last of them is asked for it."""
-    attempts = state.attempts.values()
+def undivided(state: State, gpus: Sequence[GpuId], but: str = "") -> list[GpuId]:
+    """Of a device that another attempt here still runs on, nothing can be told: the last of them is asked for it. `but`: the attempt
+    that asks, if it is at work itself.
+    """
+    attempts = [attempt for key, attempt in state.attempts.items() if key != but]
     running = {uuid for attempt in attempts if attempt.exit is None and attempt.phase != REFUSED for uuid in attempt.gpus}
     return [uuid for uuid in gpus if uuid not in running]
 

@@ -242,8 +242,8 @@ class JobDirectories:
         gpus, probe = tuple(GpuId(uuid) for uuid in note["gpus"]), Probe(**note["probe"]) if note.get("probe") else None
         limits = note.get("time_limit_s", 0), note.get("grace_s", 0)
         slices = {GpuId(uuid): taken for uuid, taken in note.get("slices", {}).items()}
-        watched = self._used(ref), note.get("hang_timeout_s", 0), note.get("parts", {})
-        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, summary.get("ignore_lease", False), slices, *watched)
+        ignores, hang_s, parts = summary.get("ignore_lease", False), note.get("hang_timeout_s", 0), note.get("parts", {})
+        return Adopted(ref, summary["rank"], gpus, note["seq"], *limits, probe, ignores, slices, self._used(ref), hang_s, parts)
 
     def _used(self, ref: AttemptRef) -> Used:
         return msgspec.convert(records.read_summary(self._dir(ref)).get("note", {}).get("used", {}), Used)

@@ -36,6 +36,8 @@ from services.node_agent.desired import fetch
 from services.node_agent.device_commands import Controlling, modes_of
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices, job_watch
+from services.node_agent.health.operator_command import OperatorCommand
+from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
 from services.node_agent.holders import slices_of_others, undivided
@@ -97,6 +99,8 @@ class Agent:
         self.peers = peers
         self.sampling = sampling or Sampling(driver, 0)
         self.means = means or Means()
+        self.preflight = Preflight(driver, self.sampling, machine, lambda: self.state, self.tell)
+        self.burn_in = OperatorCommand(machine.burn_in, machine.burn_in_ms, machine.environment, lambda: self.inventory)
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
         self.state = s.begin(self.node_id, 0, ())
@@ -106,7 +110,7 @@ class Agent:
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
         self.instances = Instances(driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key))
-        self.ground = Ground(self.node_id, machine, driver, self.instances, self.means, jobs, bus, self.tell)
+        self.ground = Ground(self.node_id, machine, driver, self.instances, self.means, jobs, bus, self.tell, self.preflight)
         self.controlling = Controlling(driver, self.instances, self.tell)
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
@@ -154,7 +158,7 @@ class Agent:
             self.tasks = tasks
             await before(stop, self._open(adopted))
             looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
-            returning = watch(lambda: self.state, self._checked, self.tell, self.memory, self.driver)
+            returning = watch(lambda: self.state, self._checked, self.burn_in.on, self.tell, self.memory, self.driver)
             hanging = job_watch.watch(lambda: self.state, lambda: self.inventory, self.jobs, self.sampling, self.tell)
             lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, returning, self.sampling.run()]
             lives.append(hanging)
@@ -292,7 +296,7 @@ class Agent:
         return await check(action, self.driver, self.jobs, self.instances, undivided(self.state, action.gpus), self.check_s, self.means)
 
     async def _reset(self, action: a.ResetDevice) -> None:
-        self.tell(await reset(self.driver, self.memory.keep, action))
+        self.tell(await reset(self.driver, self.memory.keep, action, self.burn_in.on))
 
     async def _control(self, order: ControlOrder) -> None:
         self.inventory = await self.controlling.control(order) or self.inventory

@@ -32,8 +32,8 @@ class AlreadyLaunched(Refused):
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One member to start; of a `container` what is started is its runner, as the agent's own user. `env` is the whole environment; `gpus`,
-    their `slices`, `seq`, the limits with their grace, `probe`, `parts` (`shares.Share`), `used` and `container` are kept beside the marker,
-    for the next agent.
+    their `slices`, `seq`, the limits with their grace, `probe`, `parts` (`shares.Share`), `used` and `container` are kept beside the
+    marker, for the next agent.
     """
 
     ref: AttemptRef
@@ -193,6 +193,10 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = 1_000
     release_ms: int = 30_000
     driver_answer_ms: int = 8_000
+    preflight: bool = True
+    pause_c: int = 85
+    burn_in: str = ""
+    burn_in_ms: int = 120_000
     environment: dict[str, str] = {}
     cpus_milli: int = 0
     memory_bytes: int = 0

@@ -164,6 +164,8 @@ int nvmlDeviceGetFieldValues(void *device, int number, field *fields) {
             fields[i].value.ull = (u64)action;
         }
         if (fields[i].id == 3 || fields[i].id == 4) fields[i].value.ull = (u64)number_of("ecc", index_of(device), 0);
+        if (fields[i].id == 144) fields[i].value.ull = (u64)number_of("remap_pending", index_of(device), 0);
+        if (fields[i].id == 230) fields[i].value.ull = (u64)number_of("recovery", index_of(device), 0);
         if (fields[i].id == 82) { fields[i].type = 1; fields[i].value.ull = 0; fields[i].value.u = 61; }
     }
     return OK;

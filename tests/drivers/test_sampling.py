@@ -79,6 +79,28 @@ async def test_a_node_with_a_wedged_device_lives_and_its_other_device_serves(
     await world.driver.close()
 
 
+async def test_a_device_whose_memory_a_stranger_uses_begins_no_job_until_it_is_free_again(fakes: Fakes, tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path / "state")
+    world.driver = local()  # type: ignore[assignment]
+    await world.scheduler.listen()
+    await world.begin()
+    await until(lambda: world.agent.sampling.latest != {})
+    fakes.tell("nvidia", "used_mib 0 3000", "pid 0 1")
+    await until(lambda: world.agent.sampling.latest[FIRST].memory_used_bytes == 3000 << 20)
+    await world.place(replace(world.order("early", "true"), gpus=(GpuHold(FIRST),)))
+    refused = await world.said(f.JobRefused, "early")
+    why = "3000 MiB of its memory are used, 0 MiB when it was idle"
+    assert refused.reason == f"GPU {FIRST} is not fit for a job: {why}"
+    (fault,) = world.facts(f.GpuFaulted)
+    assert (fault.reason, fault.detail, fault.source) == ("quarantined", why, "preflight")
+    fakes.tell("nvidia")
+    await until(lambda: world.facts(f.GpuRecovered) != [])
+    await world.place(replace(world.order("late", "true"), gpus=(GpuHold(FIRST),)))
+    assert (await world.said(f.JobFinished, "late")).exit_code == 0
+    await world.end()
+    await world.driver.close()
+
+
 async def test_a_job_that_takes_more_of_a_device_than_its_part_is_warned_and_ended_by_what_the_driver_says_of_its_process(
     fakes: Fakes, tmp_path: Path
 ) -> None:

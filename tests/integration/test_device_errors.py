@@ -110,6 +110,22 @@ async def test_what_a_device_mends_by_itself_is_told_of_once_in_a_window_and_its
     assert world.of("good") == ["job.started"] and world.facts(f.GpuFaulted) == []
 
 
+async def test_a_job_is_not_begun_on_a_device_whose_driver_asks_for_a_reset_and_the_next_one_after_it_is(world: Played) -> None:
+    world.write(DRIVER_PIPE, "simulated 0000:01:00.0 reading 1 recovery_action")
+    await world.until(lambda: world.agent.sampling.latest[FIRST].recovery_action == 1)
+    await world.place(world.order("early", "true"))
+    refused = await world.said(f.JobRefused, "early")
+    assert refused.reason == f"GPU {FIRST} is not fit for a job: its driver asks for recovery action 1"
+    kinds = [type(fact) for commit in world.commits() for fact in commit.facts]
+    assert kinds.index(f.GpuFaulted) < kinds.index(f.JobRefused)
+    await world.until(lambda: world.facts(f.GpuRecovered) != [])
+    assert [(fact.health, fact.verdict) for fact in world.facts(f.GpuFaulted)][-1] == ("resetting", "reset")
+    (evidence,) = world.state_dir.glob("evidence-GPU-n-0-*.json")
+    assert json.loads(evidence.read_text())["reason"] == "recovery_action"
+    await world.place(world.order("late", "true"))
+    assert (await world.said(f.JobFinished, "late")).exit_code == 0
+
+
 async def test_a_new_agent_says_again_what_is_wrong_and_starts_nothing_there(world: Played) -> None:
     world.kernel(0, 79)
     await world.until(lambda: len(world.facts(f.GpuFaulted)) == 1)

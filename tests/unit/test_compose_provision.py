@@ -12,7 +12,8 @@ from cryptography import x509
 
 from libs.common import settings
 from libs.common.errors import Refused
-from libs.common.settings import ELSEWHERE, Settings
+from libs.common.other_variables import ELSEWHERE
+from libs.common.settings import Settings
 from libs.common.transport.log_jetstream import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.provision import provision, reset_key

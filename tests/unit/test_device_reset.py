@@ -35,6 +35,19 @@ class Departing(SimulatedDriver):
         return Done()
 
 
+class Stubborn(SimulatedDriver):
+    """A device that no reset mends."""
+
+    def __init__(self, node_id: str, count: int, reading: str) -> None:
+        super().__init__(node_id, count)
+        self.reading = reading
+
+    async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
+        done = await super().control(uuid, command)
+        self.hears(f"simulated 0000:01:00.0 reading 1 {self.reading}")
+        return done
+
+
 async def test_one_that_its_driver_does_not_begin_with_says_so() -> None:
     found = await reset(SimulatedDriver("n", 1), Kept().keep, ResetDevice(GpuId("GPU-n-7"), "xid 95"))
     assert found == DeviceReset(GpuId("GPU-n-7"), "this node has no GPU GPU-n-7: muster gpus lists them", refused="failed")
@@ -64,3 +77,16 @@ async def test_a_device_that_is_held_or_does_not_answer_or_whose_evidence_cannot
     if held:
         driver.held[GPU] = held
     assert await reset(driver, Kept(full).keep, ResetDevice(GpuId(uuid), "xid 95")) == DeviceReset(GpuId(uuid), problem)
+
+
+async def test_a_device_that_still_asks_for_a_reset_or_does_not_stand_its_trial_is_not_well() -> None:
+    async def unfit(uuid: GpuId) -> str:
+        return "its command ended with 3"
+
+    driver = SimulatedDriver("n", 1)
+    found = await reset(driver, Kept().keep, ResetDevice(GPU, "xid 95"), unfit)
+    assert found == DeviceReset(GPU, "after its reset it was tried, and its command ended with 3")
+    for reading in ("remap_pending", "recovery_action"):
+        stubborn = Stubborn("n", 1, reading)
+        found = await reset(stubborn, Kept().keep, ResetDevice(GPU, "xid 95"), unfit)
+        assert found == DeviceReset(GPU, "after its reset its driver still asks for one")

@@ -35,6 +35,7 @@ SOCKETS: Final = (0, 1)
 # Of a played event at least so many words.
 EVENT_WORDS: Final = 4
 READING: Final = "reading"
+MENDED: Final = ("remap_pending", "recovery_action")
 # What a device in name only has not of itself, and may be said of it.
 PLAYABLE: Final = (
     *("temperature_c", "memory_temperature_c", "power_mw", "ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed"),
@@ -154,7 +155,9 @@ class SimulatedDriver:
         return True
 
     async def control(self, uuid: GpuId, command: Command) -> Done | Lacking:
-        """There is nothing to reset but what it was told, and it says so. Raises Refused for what a card of its model does not take."""
+        """There is nothing to reset but what it was told, and it says so; what a reset mends is played no more. Raises Refused for what
+        a card of its model does not take.
+        """
         gpu = next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
         if gpu is None:
             raise Refused(f"this node has no GPU {uuid}: muster gpus lists them")
@@ -169,6 +172,8 @@ class SimulatedDriver:
                 return Done(note="simulated: nothing comes of it")
             case r.Reset():
                 del self.told[uuid]
+                played = self.played.get(gpu.pci_bus, {})
+                self.played[gpu.pci_bus] = {name: value for name, value in played.items() if name not in MENDED}
                 return Done(note="simulated: nothing was reset")
             case r.SetMigMode(on) if uuid in self.profiles:
                 cuts = self.profiles[uuid] if on else ()

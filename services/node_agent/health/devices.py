@@ -168,9 +168,11 @@ def hung(devices: Devices, seen: f.GpuErrorSeen) -> None:
 
 
 def ails(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble | None) -> None:
-    """None: not any more."""
+    """None: not any more. Of what is left on a device that no job of ours was on, its driver alone is asked."""
     if trouble is not None:
         hurt(devices, uuid, reason, trouble)
+        if reason == gpu_life.QUARANTINED:
+            devices.left.setdefault(uuid, Left())
     else:
         cleared(devices, uuid, reason)
 

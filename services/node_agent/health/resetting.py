@@ -13,20 +13,27 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common.device_controls import FAILED
+from libs.common.error_catalogue import NO_ACTION
 from libs.common.errors import MusterError, Refused
 from libs.common.model import GpuId
 from services.node_agent.actions import ResetDevice
 from services.node_agent.device_commands import carry_out, outcome_of
 from services.node_agent.drivers import Driver
-from services.node_agent.drivers.readings import Lacking, Reset
+from services.node_agent.drivers.readings import Lacking, Reset, Sample
 from services.node_agent.observations import DeviceReset
 
 # (name, content): kept on this machine.
 Keep = Callable[[str, bytes], Awaitable[None]]
+# Why a device is not fit for use, after it was tried; empty when it is.
+BurnIn = Callable[[GpuId], Awaitable[str]]
 FREE: Final = "free"
 
 
-async def reset(driver: Driver, keep: Keep, action: ResetDevice) -> DeviceReset:
+async def untried(uuid: GpuId) -> str:
+    return ""
+
+
+async def reset(driver: Driver, keep: Keep, action: ResetDevice, burn_in: BurnIn = untried) -> DeviceReset:
     uuid = action.uuid
     try:
         before = (await driver.sample()).get(uuid)
@@ -36,7 +43,10 @@ async def reset(driver: Driver, keep: Keep, action: ResetDevice) -> DeviceReset:
             return refused
         put_back = tuple([await carry_out(driver, order) for order in action.controls])
         held = await driver.unclean([uuid])
-        return replace(_found(uuid, held, uuid in await driver.sample()), controls=put_back)
+        found = _found(uuid, held, (await driver.sample()).get(uuid))
+        failed = "" if found.problem else await burn_in(uuid)
+        found = DeviceReset(uuid, f"after its reset it was tried, and {failed}") if failed else found
+        return replace(found, controls=put_back)
     except (MusterError, OSError) as error:
         return DeviceReset(uuid, str(error))
 
@@ -52,9 +62,11 @@ async def _refused(driver: Driver, uuid: GpuId) -> DeviceReset | None:
     return None
 
 
-def _found(uuid: GpuId, held: Mapping[GpuId, str], answers: bool) -> DeviceReset:
-    if not answers:
+def _found(uuid: GpuId, held: Mapping[GpuId, str], sample: Sample | None) -> DeviceReset:
+    if sample is None:
         return DeviceReset(uuid, "it does not answer after its reset")
+    if sample.remap_pending == 1 or (isinstance(sample.recovery_action, int) and sample.recovery_action != NO_ACTION):
+        return DeviceReset(uuid, "after its reset its driver still asks for one")
     if uuid in held:
         return DeviceReset(uuid, f"after its reset {held[uuid]}")
     return DeviceReset(uuid, "", {"reset": "done", "driver": "answers", "memory": FREE})

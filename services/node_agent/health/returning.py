@@ -11,17 +11,22 @@ from typing import Final
 
 import msgspec
 
-from libs.common.gpu_life import QUARANTINED
+from libs.common.error_catalogue import REBOOT_NODE
+from libs.common.gpu_life import OFFLINE, QUARANTINED
 from libs.common.model import GpuId
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
+from services.node_agent.health.devices import Trouble
+from services.node_agent.health.resetting import BurnIn
 from services.node_agent.holders import can_be_told
 from services.node_agent.state import State
 from services.node_agent.supervision_protocol import Memory
 
 LOOK_S: Final = 1.0
+BURN_IN: Final = "burn_in"
+BURN_IN_FAILED: Final = "burn_in_failed"
 # In the state directory.
 IDLE_FILE: Final = "devices-idle.json"
 
@@ -35,7 +40,9 @@ class Idle(msgspec.Struct, frozen=True):
     least_bytes: dict[str, int]
 
 
-async def watch(state: Callable[[], State], check: Check, tell: Callable[[o.Observation], None], memory: Memory, driver: Driver) -> None:
+async def watch(
+    state: Callable[[], State], check: Check, burn_in: BurnIn, tell: Callable[[o.Observation], None], memory: Memory, driver: Driver
+) -> None:
     kept: dict[str, int] = {}
     while True:
         if driver.baseline != kept:
@@ -44,6 +51,8 @@ async def watch(state: Callable[[], State], check: Check, tell: Callable[[o.Obse
         await asyncio.sleep(LOOK_S)
         for uuid in can_be_told(state(), devices.quarantined(state().devices)):
             if uuid not in (await check(_look(uuid, state().devices.left))).unclean:
+                if failed := await burn_in(uuid):
+                    tell(o.DeviceAils(uuid, BURN_IN_FAILED, Trouble(OFFLINE, f"it was tried, and {failed}", REBOOT_NODE, BURN_IN)))
                 tell(o.DeviceAils(uuid, QUARANTINED, None))
 
 

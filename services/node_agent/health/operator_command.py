@@ -1,0 +1,83 @@
+"""A command of the operator's on one device, with a deadline: to try it before it is used again, to clear its memory.
+
+It runs as the agent does, in a shell and a session of its own, and sees that device alone. What it printed last is what is told of its
+failure. Raises nothing. Tests: tests/integration/test_operator_commands.py.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from libs.common.model import Gpu, GpuId
+from libs.common.visibility import visibility
+from services.node_agent.supervision import processes
+
+SHELL: Final = "/bin/sh"
+READ_BYTES: Final = 4_096
+WORDS_MAX: Final = 200
+DEATH_S: Final = 1.0
+
+
+class OperatorCommand:
+    """`command` empty: there is none, and no device fails it."""
+
+    def __init__(self, command: str, within_ms: int, environment: Mapping[str, str], gpus: Callable[[], Sequence[Gpu]]) -> None:
+        self.command, self.within_ms, self.environment, self.gpus = command, within_ms, environment, gpus
+
+    async def on(self, uuid: GpuId) -> str:
+        """Why it failed; empty when it ended with 0 in time. What it began in its session ends with it."""
+        gpu = next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
+        if not self.command or gpu is None:
+            return ""
+        env = {**self.environment, **visibility([gpu], [gpu]), "MUSTER_GPUS": uuid, "MUSTER_GPU_PCI": gpu.pci_bus}
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *(SHELL, "-c", self.command),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=env,
+                cwd="/",
+                start_new_session=True,
+                preexec_fn=_ends_with(os.getpid()),
+            )
+        except OSError as error:
+            return f"its command cannot be run: {error}"
+        try:
+            async with asyncio.timeout(self.within_ms / 1_000):
+                last, code = await _last(child.stdout), await child.wait()
+        except TimeoutError:
+            return f"its command was not done within {self.within_ms} ms"
+        finally:
+            await _ended(child)
+        return f"its command ended with {code}{': ' + last if last else ''}" if code else ""
+
+
+async def _ended(child: asyncio.subprocess.Process) -> None:
+    """With its session; one that hangs in a driver's call may never be."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DEATH_S):
+            await child.wait()
+
+
+async def _last(stream: asyncio.StreamReader | None) -> str:
+    """The last line, however much there is."""
+    assert stream is not None, "it was asked for"
+    end = b""
+    while part := await stream.read(READ_BYTES):
+        end = (end + part)[-READ_BYTES:]
+    return end.decode(errors="replace").strip().rpartition("\n")[2][-WORDS_MAX:]
+
+
+def _ends_with(parent: int) -> Callable[[], None]:
+    def before_exec() -> None:
+        processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return before_exec
