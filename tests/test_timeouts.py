@@ -56,7 +56,7 @@ STAY: Final[dict[str, str]] = {
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
         relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS returning.LOOK_S
-        hangs.APART_NS preflight.FRESH_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
+        hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         cancellation.END_AGAIN_S""",

@@ -115,6 +115,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     preflight: int = 1
     burn_in: str = ""
     burn_in_ms: int = 120_000
+    scrub: str = ""
+    scrub_ms: int = 60_000
     share_grace_s: int = 60
     execs_per_job: int = 8
     cgroup: str = "muster"
@@ -262,6 +264,8 @@ HELP = {
     "preflight": "node: 1: a job's devices are looked at before it starts; 0: they are not",
     "burn_in": "node: a command that tries a device ($MUSTER_GPUS) which comes back from a reset or a quarantine; empty: none",
     "burn_in_ms": "node: how long it may take; then it has failed",
+    "scrub": "node: how a device's memory is cleared at its release: reset, or a command that fills it ($MUSTER_GPUS); empty: it is not",
+    "scrub_ms": "node: how long that command may take",
     "share_grace_s": "node: how long a job may use more of a device's memory than its plain part, once warned; 0: it is only warned",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",

@@ -97,6 +97,8 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         pause_c=settings.health_pause_c,
         burn_in=settings.burn_in,
         burn_in_ms=settings.burn_in_ms,
+        scrub=settings.scrub,
+        scrub_ms=settings.scrub_ms,
         environment=passed_on(os.environ),
         cpus_milli=settings.node_cpus * 1_000 or cpus_milli,
         memory_bytes=settings.node_memory_gib << 30 or memory_bytes,

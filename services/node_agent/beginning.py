@@ -12,6 +12,7 @@ from libs.common.transport.bus import Bus
 from services.node_agent import observations as o
 from services.node_agent.drivers import Driver
 from services.node_agent.health.preflight import Preflight
+from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.instances import Instances
 from services.node_agent.launching import launch_of
 from services.node_agent.means import Means
@@ -32,6 +33,7 @@ class Ground(NamedTuple):
     bus: Bus
     tell: Callable[[o.Observation], None]
     preflight: Preflight
+    scrub: Scrub
 
 
 async def begin(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]) -> None:
@@ -52,7 +54,9 @@ async def begin(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wan
 
 
 async def _ready(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]) -> Launch:
-    await ground.preflight.look(attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus])
+    key, uuids = attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus]
+    await ground.scrub.over(key, uuids)
+    await ground.preflight.look(key, uuids)
     launch = await launch_of(order, ground.node_id, ground.machine, inventory, ground.driver, ground.instances, ground.bus)
     if order.spec.upload:
         pieces = fetched(order, ground.node_id, ground.bus)

@@ -152,11 +152,12 @@ class DeviceErred(msgspec.Struct, frozen=True):
 
 
 class DeviceAils(msgspec.Struct, frozen=True):
-    """Something is wrong with a device for as long as it lasts; None: not any more."""
+    """Something is wrong with a device for as long as it lasts; None: not any more, by these `checks`."""
 
     uuid: GpuId
     reason: str
     trouble: Trouble | None
+    checks: dict[str, str] = {}
 
 
 class DeviceReset(msgspec.Struct, frozen=True):

@@ -14,13 +14,14 @@ from services.node_agent import observations as o
 from services.node_agent.decide import GONE, PROCESSES
 from services.node_agent.device_holders import holders, without_nodes
 from services.node_agent.drivers import Driver
+from services.node_agent.health.scrubbing import NOT_CLEARED, Scrub, Scrubbed
 from services.node_agent.instances import Instances
 from services.node_agent.means import Means
 from services.node_agent.state import key_of
 from services.node_agent.supervision_protocol import JobSupervisors
 
 NO_ANSWER: Final = "the driver did not answer"
-NOT_SCRUBBED: Final = "not done: the driver offers none"
+NOT_CLEAN: Final = "not done: only what nobody is on is cleared"
 
 
 async def check(
@@ -28,11 +29,14 @@ async def check(
     driver: Driver,
     jobs: JobSupervisors,
     instances: Instances,
+    scrub: Scrub,
     alone: Sequence[GpuId],
     within_s: float,
     means: Means,
 ) -> o.ReleaseChecked:
-    """`alone` are those of its devices that no other attempt runs on. Its MIG instances are removed once its processes are gone."""
+    """`alone` are those of its devices that no other attempt runs on. Its MIG instances are removed once its processes are gone. What is
+    clean then is scrubbed.
+    """
     left: Sequence[str] = () if action.processes_gone else await jobs.leftovers(action.ref)
     said, more = await means.let_go(key_of(action.ref))
     left, kept = [*left, *more], await means.left(alone)
@@ -50,11 +54,15 @@ async def check(
         held = {**held, uuid: "; ".join(filter(None, (why, held.get(uuid))))}
     if left:
         held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
+    scrubbed = await scrub.of(alone) if not left and not held and alone else Scrubbed(NOT_CLEAN)
+    held = {**held, **{uuid: f"{NOT_CLEARED}{why}" for uuid, why in scrubbed.failed.items()}}
     checks = {PROCESSES: f"left: {', '.join(left)}" if left else GONE, "devices": "held" if held else "free", **said}
     if action.cut:
         checks["mig"] = "not looked for: processes are left" if left else "; ".join(cut.values()) or "gone"
     if nodes or unseen:
-        checks |= {"holders": _holders(opened, unseen, action.began_ns), "scrub": NOT_SCRUBBED}
+        checks |= {"holders": _holders(opened, unseen, action.began_ns)}
+    if nodes or unseen or (scrub.wanted and action.gpus):
+        checks |= {"scrub": scrubbed.said}
     return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)
 
 

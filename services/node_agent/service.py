@@ -40,6 +40,7 @@ from services.node_agent.health.operator_command import OperatorCommand
 from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
+from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.holders import slices_of_others, undivided
 from services.node_agent.instances import Instances
 from services.node_agent.job_files import FileAnswers
@@ -100,6 +101,8 @@ class Agent:
         self.sampling = sampling or Sampling(driver, 0)
         self.means = means or Means()
         self.preflight = Preflight(driver, self.sampling, machine, lambda: self.state, self.tell)
+        scrub = OperatorCommand(machine.scrub, machine.scrub_ms, machine.environment, lambda: self.inventory)
+        self.scrub = Scrub(driver, scrub, lambda: self.state, self.tell)
         self.burn_in = OperatorCommand(machine.burn_in, machine.burn_in_ms, machine.environment, lambda: self.inventory)
         self.node_id = NodeId(machine.node_id)
         self.writer = Writer(log, clock, subjects.node(machine.node_id), seen=lambda: self.state.desired_seq)
@@ -110,7 +113,7 @@ class Agent:
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
         self.instances = Instances(driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key))
-        self.ground = Ground(self.node_id, machine, driver, self.instances, self.means, jobs, bus, self.tell, self.preflight)
+        self.ground = Ground(self.node_id, machine, driver, self.instances, self.means, jobs, bus, self.tell, self.preflight, self.scrub)
         self.controlling = Controlling(driver, self.instances, self.tell)
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
@@ -293,7 +296,8 @@ class Agent:
         self.tell(await self._checked(action))
 
     async def _checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
-        return await check(action, self.driver, self.jobs, self.instances, undivided(self.state, action.gpus), self.check_s, self.means)
+        alone = undivided(self.state, action.gpus)
+        return await check(action, self.driver, self.jobs, self.instances, self.scrub, alone, self.check_s, self.means)
 
     async def _reset(self, action: a.ResetDevice) -> None:
         self.tell(await reset(self.driver, self.memory.keep, action, self.burn_in.on))

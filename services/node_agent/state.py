@@ -145,10 +145,10 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             _evidence_saved(state, key, where)
         case o.DeviceErred():
             _device_erred(state, seen, now_ns)
-        case o.DeviceAils(uuid, reason, trouble):
+        case o.DeviceAils(uuid, reason, trouble, checks):
             if reason == HOT:
                 dc.heated(state.controls, uuid, trouble is not None)
-            d.ails(state.devices, uuid, reason, trouble)
+            d.ails(state.devices, uuid, reason, trouble, checks)
             if trouble is None and reason == WEDGED:  # its driver was begun anew
                 dc.again(state.controls, uuid)
         case o.DeviceReset():

@@ -197,6 +197,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     pause_c: int = 85
     burn_in: str = ""
     burn_in_ms: int = 120_000
+    scrub: str = ""
+    scrub_ms: int = 60_000
     environment: dict[str, str] = {}
     cpus_milli: int = 0
     memory_bytes: int = 0

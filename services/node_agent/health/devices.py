@@ -167,14 +167,16 @@ def hung(devices: Devices, seen: f.GpuErrorSeen) -> None:
         hurt(devices, seen.uuid, seen.error, Trouble(gpu_life.OFFLINE, seen.detail, seen.verdict, seen.source))
 
 
-def ails(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble | None) -> None:
-    """None: not any more. Of what is left on a device that no job of ours was on, its driver alone is asked."""
+def ails(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble | None, checks: dict[str, str]) -> None:
+    """None: not any more, by these checks. Of what is left on a device that no job of ours was on, its driver alone is asked."""
     if trouble is not None:
         hurt(devices, uuid, reason, trouble)
         if reason == gpu_life.QUARANTINED:
             devices.left.setdefault(uuid, Left())
-    else:
-        cleared(devices, uuid, reason)
+        return
+    cleared(devices, uuid, reason)
+    if checks:
+        devices.checks[uuid] = checks
 
 
 def _is_known(devices: Devices, key: str, jobs: tuple[AttemptRef, ...], now_ns: int) -> bool:

@@ -20,7 +20,7 @@ from services.node_agent.drivers import Driver
 from services.node_agent.health import devices
 from services.node_agent.health.devices import Trouble
 from services.node_agent.health.resetting import BurnIn
-from services.node_agent.holders import can_be_told
+from services.node_agent.holders import can_be_told, undivided
 from services.node_agent.state import State
 from services.node_agent.supervision_protocol import Memory
 
@@ -50,10 +50,13 @@ async def watch(
             await memory.keep(IDLE_FILE, msgspec.json.encode(Idle(state().devices.boot_id, kept)))
         await asyncio.sleep(LOOK_S)
         for uuid in can_be_told(state(), devices.quarantined(state().devices)):
-            if uuid not in (await check(_look(uuid, state().devices.left))).unclean:
-                if failed := await burn_in(uuid):
-                    tell(o.DeviceAils(uuid, BURN_IN_FAILED, Trouble(OFFLINE, f"it was tried, and {failed}", REBOOT_NODE, BURN_IN)))
-                tell(o.DeviceAils(uuid, QUARANTINED, None))
+            looked = await check(_look(uuid, state().devices.left))
+            if uuid in looked.unclean:
+                continue
+            failed = await burn_in(uuid) if undivided(state(), [uuid]) else ""
+            if failed:
+                tell(o.DeviceAils(uuid, BURN_IN_FAILED, Trouble(OFFLINE, f"it was tried, and {failed}", REBOOT_NODE, BURN_IN)))
+            tell(o.DeviceAils(uuid, QUARANTINED, None, looked.checks if not failed else {}))
 
 
 def _look(uuid: GpuId, left: Mapping[GpuId, devices.Left]) -> a.CheckRelease:

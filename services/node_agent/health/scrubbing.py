@@ -1,0 +1,120 @@
+"""The memory of a device is cleared before anybody else has it: by a reset, or by a command of the operator's that fills it.
+
+It is done at every release of a device that nobody is on any more: who comes next is not known then. What begins on the device meanwhile
+waits (`over`). Where it fails the device is not clean, and is quarantined; where there is no way, the receipt says so.
+Tests: tests/integration/test_scrubbing.py.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common.device_controls import DONE
+from libs.common.errors import MusterError, Refused
+from libs.common.gpu_life import OFFLINE, QUARANTINED
+from libs.common.model import GpuId
+from services.node_agent.controls import lasting
+from services.node_agent.device_commands import carry_out
+from services.node_agent.drivers import Driver
+from services.node_agent.drivers.readings import Lacking, Reset
+from services.node_agent.health.devices import Trouble
+from services.node_agent.health.operator_command import OperatorCommand
+from services.node_agent.holders import undivided
+from services.node_agent.observations import DeviceAils, DeviceControlled, Observation
+from services.node_agent.state import State
+
+BY_RESET: Final = "reset"
+NO_WAY: Final = "not done: this node has no way (MUSTER_SCRUB)"
+FAILED: Final = "failed: "
+NOT_CLEARED: Final = "its memory was not cleared: "
+SOURCE: Final = "scrub"
+LATER: Final = "later: others are on it"
+# What failed is not tried again at each look.
+AGAIN_S: Final = 30.0
+
+
+class Scrubbed(msgspec.Struct, frozen=True):
+    """What the receipt says, and by device why it is not clean."""
+
+    said: str
+    failed: dict[GpuId, str] = {}
+
+
+class Scrub:
+    """`command` by its own words: empty, "reset", or what is run on the device."""
+
+    def __init__(self, driver: Driver, command: OperatorCommand, state: Callable[[], State], tell: Callable[[Observation], None]) -> None:
+        self.driver, self.command, self.state, self.tell = driver, command, state, tell
+        self.turns: dict[GpuId, asyncio.Lock] = {}
+        self.failed: dict[GpuId, tuple[float, str]] = {}
+        self.owed: dict[GpuId, None] = {}
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.command.command)
+
+    async def of(self, uuids: Sequence[GpuId]) -> Scrubbed:
+        if not self.wanted:
+            return Scrubbed(NO_WAY)
+        found = dict(zip(uuids, await asyncio.gather(*map(self._one, uuids)), strict=True))
+        said = list(dict.fromkeys(found.values()))
+        words = said[0] if len(said) == 1 else "; ".join(f"GPU {uuid}: {each}" for uuid, each in found.items())
+        return Scrubbed(words, {uuid: each for uuid, each in found.items() if each.startswith(FAILED)})
+
+    async def over(self, key: str, uuids: Iterable[GpuId]) -> None:
+        """Returns when none of the devices of an attempt that begins is being scrubbed, nor still has to be: somebody who was on one when
+        another one left it never began. Raises Refused, after the trouble was told.
+        """
+        for uuid in uuids:
+            if uuid not in self.turns:
+                continue
+            async with self.turns[uuid]:
+                due = uuid in self.owed and undivided(self.state(), [uuid], but=key)
+                said = await self._clear(uuid) if due else ""
+            if said.startswith(FAILED):
+                self.tell(DeviceAils(uuid, QUARANTINED, Trouble(OFFLINE, f"{NOT_CLEARED}{said}", source=SOURCE)))
+                raise Refused(f"GPU {uuid} is not fit for a job: {NOT_CLEARED}{said}")
+
+    async def _one(self, uuid: GpuId) -> str:
+        async with self.turns.setdefault(uuid, asyncio.Lock()):
+            if undivided(self.state(), [uuid]):
+                return await self._clear(uuid)
+            self.owed[uuid] = None
+            return LATER
+
+    async def _clear(self, uuid: GpuId) -> str:
+        at_s, why = self.failed.get(uuid, (0.0, ""))
+        if why and time.monotonic() < at_s + AGAIN_S:
+            return why
+        said = await (self._reset(uuid) if self.command.command == BY_RESET else self._fill(uuid))
+        self.failed.pop(uuid, None)
+        if said.startswith(FAILED):
+            self.failed[uuid] = (time.monotonic(), said)
+        else:
+            self.owed.pop(uuid, None)
+        return said
+
+    async def _reset(self, uuid: GpuId) -> str:
+        try:
+            done = await self.driver.control(uuid, Reset())
+            if isinstance(done, Lacking):
+                return f"not possible: {done.why}"
+            await self._put_back(uuid)
+            held = await self.driver.unclean([uuid])
+        except MusterError as error:
+            return f"{FAILED}{error}"
+        return f"{FAILED}after its reset {held[uuid]}" if uuid in held else f"done: reset{f' ({done.note})' if done.note else ''}"
+
+    async def _put_back(self, uuid: GpuId) -> None:
+        """What operators have told the device, which a reset makes it forget; what it does not take again is told."""
+        for order in lasting(self.state().controls, uuid):
+            done = await carry_out(self.driver, order)
+            if done.outcome != DONE:
+                self.tell(DeviceControlled(done))
+
+    async def _fill(self, uuid: GpuId) -> str:
+        why = await self.command.on(uuid)
+        return f"{FAILED}{why}" if why else "done: command"

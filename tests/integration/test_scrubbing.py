@@ -1,0 +1,155 @@
+"""The memory of a device is cleared before anybody else has it; the receipt says how, and a device of which it fails waits."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from agent_world import World, world_at
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.errors import Refused
+from libs.common.messages import ControlOrder
+from libs.common.model import GpuHold, GpuId
+from services.node_agent.drivers.readings import Command, Done, Lacking
+from services.node_agent.health import scrubbing
+from services.node_agent.observations import DeviceAils, DeviceControlled, Observation
+
+DEVICE = GpuId("GPU-n-0")
+OTHER = GpuId("GPU-n-1")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with world_at(tmp_path) as made:
+        made.agent.state.release_ns = 300_000_000
+        yield made
+
+
+async def runs(world: World, job: str, script: str, *holds: GpuHold) -> None:
+    await world.place(replace(world.order(job, script), gpus=holds or (GpuHold(DEVICE),)))
+
+
+async def receipt(world: World, job: str) -> str:
+    return (await world.said(f.JobReleased, job)).checks.get("scrub", "")
+
+
+async def test_a_command_clears_each_device_of_a_job_before_it_is_released(world: World, tmp_path: Path) -> None:
+    world.agent.scrub.command.command = f"echo $MUSTER_GPUS >> {tmp_path}/cleared"
+    await runs(world, "j", "true", GpuHold(DEVICE), GpuHold(OTHER))
+    assert await receipt(world, "j") == "done: command"
+    assert sorted((tmp_path / "cleared").read_text().split()) == [DEVICE, OTHER]
+
+
+async def test_a_reset_clears_it_too_and_says_what_it_was(world: World) -> None:
+    world.agent.scrub.command.command = "reset"
+    await runs(world, "j", "true")
+    assert await receipt(world, "j") == "done: reset (simulated: nothing was reset)"
+
+
+async def test_what_operators_told_a_device_is_told_again_after_the_reset_and_named_where_it_is_not_taken(world: World) -> None:
+    told: list[Observation] = []
+    world.agent.scrub.command.command, world.agent.scrub.tell = "reset", told.append
+    wishes = [ControlOrder(DEVICE, control, value, 7) for control, value in (("power", "300"), ("ecc", "on"))]
+    world.agent.state.controls.wishes = {(order.uuid, order.control): order for order in wishes}
+    await runs(world, "j", "true")
+    assert (await receipt(world, "j")).startswith("done: reset")
+    assert (await world.driver.sample())[DEVICE].power_cap_mw == 300_000
+    assert [(one.order.control, one.order.outcome) for one in told if isinstance(one, DeviceControlled)] == [("ecc", "lacking")]
+
+
+async def test_where_there_is_no_way_the_receipt_says_so_and_the_device_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(uuid: GpuId, command: Command) -> Done | Lacking:
+        return Lacking("nvidia-smi is not on PATH")
+
+    world.agent.scrub.command.command = "reset"
+    monkeypatch.setattr(world.driver, "control", none)
+    await runs(world, "j", "true")
+    assert await receipt(world, "j") == "not possible: nvidia-smi is not on PATH" and world.facts(f.GpuFaulted) == []
+
+
+async def test_a_device_whose_reset_is_refused_or_that_is_held_after_it_is_not_clean(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(uuid: GpuId, command: Command) -> Done | Lacking:
+        raise Refused("GPU is in use")
+
+    async def grabbed(uuid: GpuId, command: Command) -> Done | Lacking:
+        world.driver.held[uuid] = "pid 5 uses it"
+        return Done()
+
+    world.agent.scrub.command.command = "reset"
+    monkeypatch.setattr(world.driver, "control", refused)
+    assert await world.agent.scrub.of([DEVICE]) == scrubbing.Scrubbed("failed: GPU is in use", {DEVICE: "failed: GPU is in use"})
+    monkeypatch.setattr(world.driver, "control", grabbed)
+    assert (await world.agent.scrub.of([OTHER])).said == "failed: after its reset pid 5 uses it"
+    mixed = await world.agent.scrub.of([DEVICE, OTHER])
+    assert mixed.said == f"GPU {DEVICE}: failed: GPU is in use; GPU {OTHER}: failed: after its reset pid 5 uses it"
+
+
+async def test_a_device_that_cannot_be_cleared_is_quarantined_until_it_is(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrubbing, "AGAIN_S", 0.5)
+    world.agent.scrub.command.command = f"test -e {tmp_path}/mended || {{ echo cannot write; exit 4; }}"
+    await runs(world, "j", "true")
+    why = "failed: its command ended with 4: cannot write"
+    assert await receipt(world, "j") == why
+    (fault,) = world.facts(f.GpuFaulted)
+    assert (fault.reason, fault.detail) == ("quarantined", f"its memory was not cleared: {why}")
+    (tmp_path / "mended").touch()
+    await world.until(lambda: world.facts(f.GpuRecovered) != [])
+    assert world.facts(f.GpuRecovered)[0].checks == {"processes": "gone", "devices": "free", "scrub": "done: command"}
+
+
+async def test_of_jobs_that_share_a_device_the_last_one_clears_it(world: World, tmp_path: Path) -> None:
+    world.agent.scrub.command.command = f"echo once >> {tmp_path}/cleared"
+    await runs(world, "long", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done", GpuHold(DEVICE, 50))
+    await world.said(f.JobStarted, "long")
+    await runs(world, "short", "true", GpuHold(DEVICE, 50))
+    assert await receipt(world, "short") == "not done: only what nobody is on is cleared"
+    (tmp_path / "go").touch()
+    assert await receipt(world, "long") == "done: command"
+    assert (tmp_path / "cleared").read_text() == "once\n"
+
+
+async def test_what_begins_on_a_device_while_it_is_cleared_waits(world: World, tmp_path: Path) -> None:
+    world.agent.scrub.command.command = f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done; touch {tmp_path}/done"
+    await runs(world, "first", "true", GpuHold(DEVICE, 50))
+    await world.until((tmp_path / "begun").exists)
+    await runs(world, "second", f"test -e {tmp_path}/done", GpuHold(DEVICE, 50))
+    await asyncio.sleep(0.3)
+    assert world.of("second") == []
+    (tmp_path / "go").touch()
+    assert (await world.said(f.JobFinished, "second")).exit_code == 0
+
+
+async def test_a_device_that_was_left_to_one_who_never_began_is_cleared_before_the_next(world: World, tmp_path: Path) -> None:
+    scrub = world.agent.scrub
+    scrub.command.command = f"echo once >> {tmp_path}/cleared"
+    await runs(world, "long", "exec sleep 100", GpuHold(DEVICE))
+    await world.said(f.JobStarted, "long")
+    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and not (tmp_path / "cleared").exists()
+    await scrub.over("next.1", [DEVICE])
+    assert not (tmp_path / "cleared").exists()
+    del world.agent.state.attempts["long.1"]
+    for _ in range(2):
+        await scrub.over("next.1", [DEVICE, OTHER])
+    assert (tmp_path / "cleared").read_text() == "once\n"
+
+
+async def test_one_that_cannot_be_cleared_then_refuses_the_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Observation] = []
+    scrub = world.agent.scrub
+    scrub.command.command = "false"
+    monkeypatch.setattr(scrub, "tell", told.append)
+    await scrub.of([DEVICE])
+    scrub.owed[DEVICE] = None
+    with pytest.raises(Refused, match="its memory was not cleared: failed: its command ended with 1"):
+        await scrub.over("next.1", [DEVICE])
+    assert [(one.uuid, one.reason) for one in told if isinstance(one, DeviceAils)] == [(DEVICE, "quarantined")]
+
+
+async def test_a_node_without_a_way_says_nothing_of_devices_in_name_only_and_of_others_that_nothing_was_done(world: World) -> None:
+    await runs(world, "j", "true")
+    assert (await world.said(f.JobReleased, "j")).checks == {"processes": "gone", "devices": "free"}
+    assert await world.agent.scrub.of([DEVICE]) == scrubbing.Scrubbed(scrubbing.NO_WAY)
