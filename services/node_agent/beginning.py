@@ -55,6 +55,8 @@ async def begin(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wan
 
 async def _ready(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]) -> Launch:
     key, uuids = attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus]
+    if gone := set(uuids) - {gpu.uuid for gpu in inventory}:
+        raise Refused(f"{key} cannot be started: GPU {', '.join(sorted(gone))} is not of this node any more")
     await ground.scrub.over(key, uuids)
     await ground.preflight.look(key, uuids)
     launch = await launch_of(order, ground.node_id, ground.machine, inventory, ground.driver, ground.instances, ground.bus)

@@ -48,6 +48,7 @@ class Controls(msgspec.Struct):
 
 def begin(controls: Controls, gpus: Iterable[Gpu]) -> None:
     """What the policy means for the devices that are there; one that does not say what it takes is left alone."""
+    controls.hot.clear()
     for gpu in gpus:
         control, percent = controls.policy.get(gpu.vendor, controls.policy.get("*", ("", 0)))
         if value := c.part_of(control, percent, gpu) if control else "":

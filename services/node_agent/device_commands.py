@@ -35,11 +35,12 @@ UNKNOWN: Final = "this node's agent does not know it: it is older than the gatew
 
 async def carry_out(driver: Driver, order: ControlOrder) -> ControlOrder:
     """The order with what became of it. Of a mode that counts after a reset the reset is done too, for nobody has the device."""
-    command = COMMANDS.get(order.control)
-    if command is None:
+    try:
+        command = COMMANDS[order.control](order.value)
+    except (KeyError, ValueError):
         return replace(order, outcome=c.LACKING, detail=UNKNOWN)
     try:
-        done = await driver.control(order.uuid, command(order.value))
+        done = await driver.control(order.uuid, command)
         if c.meant(order.control, order.value) and isinstance(done, Done) and done.note == r.AFTER_RESET:
             done = await driver.control(order.uuid, r.Reset())
             if isinstance(done, Lacking):

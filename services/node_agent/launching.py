@@ -38,7 +38,8 @@ async def launch_of(
     base = {**machine.environment, **(account.environment if account is not None else {})}
     secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
     made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
-    await asyncio.to_thread(capabilities.make_nodes, list(capabilities.own(driver.capabilities, made)))
+    if made:
+        await asyncio.to_thread(capabilities.make_nodes, list(capabilities.own(driver.capabilities, made)))
     ids = {uuid: GpuId(one.uuid) for uuid, one in made.items()}
     return Launch(
         ref=AttemptRef(order.job_id, order.attempt),

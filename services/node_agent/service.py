@@ -175,7 +175,6 @@ class Agent:
         self.inventory = await self.driver.inventory()
         self.state.controls.modes = modes_of(self.driver, self.inventory)
         devices.begin(self.state.devices, self.machine.boot_id, self.inventory, await self.memory.kept(devices.FILE))
-        controls.begin(self.state.controls, self.inventory)
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
         await self.files.listen()
@@ -209,6 +208,8 @@ class Agent:
         await self.memory.store(incarnation)
         self.writer.epoch = incarnation
         self.state = s.begin(self.node_id, incarnation, adopted, self.state)
+        self.state.devices.count = len(self.inventory)
+        controls.begin(self.state.controls, self.inventory)
         self.eager_beats = EAGER_BEATS
         self.registered.clear()
         directory, more = await self.memory.directory(), self.means.shares.isolation(self.inventory)

@@ -9,6 +9,7 @@ import pytest
 from agent_world import EPOCH, NODE, World, world_at
 
 from libs.common import facts as f
+from libs.common.device_controls import hot_policy
 from libs.common.gpu_life import QUARANTINED
 from libs.common.messages import ControlOrder, Orders, StartOrder
 from libs.common.model import MIG, GpuHold, GpuId
@@ -293,15 +294,18 @@ async def test_a_card_of_amd_is_divided_into_devices_that_jobs_see_by_number(tmp
     fakes.tell("amd", "count * 2")
     driver = amd_alone()
     async with world_at(tmp_path / "state", real=driver) as world:
+        world.agent.state.controls.policy = hot_policy("amd=power:60")
         await start(world, "j", f"{SHOW}$ROCR_VISIBLE_DEVICES; sleep 1", 0, AMD_SECOND)
         await world.said(f.JobStarted, "j")
         assert (await tell(world, "compute-partition", "CPX", AMD_FIRST)).outcome == "done"
-        assert len(registered(world)) == 9 and GpuId(f"{AMD_FIRST}.7") in registered(world)
+        assert len(registered(world)) == world.agent.state.devices.count == 9 and GpuId(f"{AMD_FIRST}.7") in registered(world)
         await start(world, "k", "echo $ROCR_VISIBLE_DEVICES", 0, GpuId(f"{AMD_FIRST}.2"))
         await world.said(f.JobFinished, "k")
         assert (await world.output("k")).data == b"2\n"
         assert (await world.said(f.JobFinished, "j")).exit_code == 0
         assert (await tell(world, "mig", "on", AMD_FIRST)).detail == "AMD's devices are divided by partitions"
         assert (await tell(world, "compute-partition", "", AMD_FIRST)).outcome == "done"
-        assert list(registered(world)) == [AMD_FIRST, AMD_SECOND]
+        assert list(registered(world)) == [AMD_FIRST, AMD_SECOND] == list(world.agent.state.controls.hot)
+        await start(world, "l", SHOW, 0, GpuId(f"{AMD_FIRST}.2"))
+        assert f"GPU {AMD_FIRST}.2 is not of this node any more" in (await world.said(f.JobRefused, "l")).reason
     await driver.close()

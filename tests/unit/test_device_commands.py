@@ -77,6 +77,7 @@ async def test_a_reset_loses_what_a_device_was_told_and_what_lasts_is_put_back_w
         (order("mig", "on"), "done", ""),
         (order("compute-partition", "CPX"), "lacking", "a simulated device has none"),
         (order("persistence", "on"), "done", "simulated: nothing comes of it"),
+        (order("power", "300 W of a later version"), "lacking", "this node's agent does not know it: it is older than the gateway"),
         (order("colour", "red"), "lacking", "this node's agent does not know it: it is older than the gateway"),
     ],
 )
