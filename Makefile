@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Over three processes: some wait for clusters while others compute. In the order of tests/conftest.py.
+SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 GUARD := services/node_agent/supervision/guard
 INIT := services/node_agent/runtimes/init
 
@@ -30,7 +32,7 @@ clean: $(STAMP) ## remove the cluster's state (asks first)
 	@$(BIN)/muster clean $(ARGS)
 
 test: $(STAMP) ## unit, property, simulation, contract, integration and tidy tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	@$(BIN)/python -m pytest $(SPREAD) tests
 
 test-drivers: $(STAMP) ## the GPU drivers' tests alone: real bindings over libraries built from C (needs a C compiler)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/drivers

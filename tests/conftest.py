@@ -1,14 +1,23 @@
 """For all tests: what holds while `tests.measured` runs them, and that no configuration of this machine is read."""
 
 import os
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from libs.common import configuration
 from services.node_agent.supervision import zygote_link
 
+SIMULATION: Final = Path(__file__).parent / "sim"
+
 # Before any test module reads the environment; children inherit it. Control groups are made by tests of them alone (tests/cgroups.py).
 os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: "", "MUSTER_CGROUP": ""})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The simulation takes longest: begun last, it would be waited for alone."""
+    items.sort(key=lambda item: SIMULATION not in item.path.parents)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -32,7 +32,7 @@ def hooked() -> Iterator[None]:
 
 def main() -> int:
     with hooked():
-        return pytest("-n", "2", "--dist", "loadfile") and pytest("--last-failed")
+        return pytest("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder") and pytest("--last-failed")
 
 
 def pytest(*flags: str) -> int:

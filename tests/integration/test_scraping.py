@@ -49,7 +49,7 @@ async def test_a_node_says_how_its_devices_are_and_whose_job_runs_there(cluster:
     (share,) = families["muster_gpu_job_share"].samples
     assert (share.labels["hpc_job"], share.value) == ("j", 1)
     assert [one.value for one in families["muster_gpu_up"].samples] == [1, 1]
-    assert "muster_gpu_power_watts" not in families and not any(name.startswith("DCGM") for name in families)
+    assert "muster_gpu_temperature_celsius" not in families and not any(name.startswith("DCGM") for name in families)
 
 
 @contextlib.asynccontextmanager
