@@ -47,9 +47,14 @@ def wants_stop(job: Job) -> bool:
         return False
     if is_saving(job) and has_saved(job):
         return True
-    if job.cancel is not None and (not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms):
+    if wants_cancel(job):
         return True
     return not job.stop_reason and (is_hurt(job) or job.order.requeue == job.attempt)
+
+
+def wants_cancel(job: Job) -> bool:
+    """A cancel was not ordered yet, or gives less time than the job has."""
+    return job.cancel is not None and (not job.stop_reason or job.cancel.grace_s * 1_000 < job.stop_grace_ms)
 
 
 def due_ns(job: Job) -> int:

@@ -30,7 +30,7 @@ from libs.common.words import counted
 from services.scheduler.arrays import array_ended, next_element
 from services.scheduler.attempts import CANCELLED, EXPIRED, NODE_REMOVED, REQUEUED, may_try_again, settled
 from services.scheduler.backfill import LOOKED_PAST_MAX, Line, leaves_limit
-from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, is_hurt, is_warned
+from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, is_hurt, is_warned, wants_cancel
 from services.scheduler.choices import placement, reservation
 from services.scheduler.elastic import grow, with_more_nodes
 from services.scheduler.limits import over_limit, passes_limit, stands_aside
@@ -124,7 +124,7 @@ def stop(state: State) -> Sequence[AnyFact]:
     job = state.first(STOP)
     if job is None:
         return NONE
-    if job.cancel is not None:
+    if job.cancel is not None and wants_cancel(job):
         return (_stop_order(job, CANCELLED, job.cancel.signal, job.cancel.grace_s),)
     if is_saving(job) and has_saved(job):
         return (_stop_order(job, job.stop_reason, 15, job.spec.grace_s),)

@@ -1,5 +1,7 @@
 """Preemption: who makes room, for whom, when; and that what is reserved goes to nobody else."""
 
+import pytest
+
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId
@@ -205,6 +207,18 @@ def test_a_job_that_has_saved_its_work_is_stopped_as_any_other() -> None:
     assert decisions(state, now_s=30) == []
     told(state, f.JobCheckpointed(job_id=JobId("low"), attempt=1, node_id=NodeId("a"), asked=True))
     assert decisions(state, now_s=30) == [STOPPED]
+
+
+@pytest.mark.parametrize("grace_s", [3, 20, 70])
+def test_a_job_that_is_cancelled_while_it_saves_its_work_is_stopped_by_each_order_that_gives_it_less_time(grace_s: int) -> None:
+    state = given(registered("a"), running("low", 0, 1, 2, 3, **SAVING), waiting("high", gpus=4, priority=90))
+    decisions(state, now_s=1)
+    told(state, f.CancelRequested(job_id=JobId("low"), signal=15, grace_s=grace_s))
+    cancelled = f.JobStopOrdered(job_id=JobId("low"), attempt=1, reason="cancelled", signal=15, grace_ms=grace_s * 1_000)
+    assert decisions(state, now_s=2) == ([cancelled] if grace_s < 65 else [])
+    told(state, f.JobCheckpointed(job_id=JobId("low"), attempt=1, node_id=NodeId("a"), asked=True))
+    assert decisions(state, now_s=3) == ([STOPPED] if grace_s > 5 else [])
+    assert decisions(state, now_s=90) == []
 
 
 def test_a_job_that_does_not_save_its_work_in_its_time_is_stopped_as_any_other() -> None:

@@ -82,7 +82,7 @@ class Preemptible:
             _, job_id, attempt = heappop(self._timers)
             watched = self.jobs.get(job_id)
             if watched is not None and watched.attempt == attempt:
-                if 0 < watched.save_until <= now_ns:
+                if 0 < watched.save_until <= now_ns and is_saving(jobs[job_id]):
                     self.overdue[job_id] = None
                 if 0 < watched.grow_at <= now_ns:
                     self.ripe[job_id] = None
