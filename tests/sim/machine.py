@@ -244,7 +244,11 @@ class Machine:
 
     def running_on(self, uuid: GpuId) -> bool:
         """Whether a process of this boot has it."""
-        return any(hold.uuid == uuid for one in [*self.supervised.values(), *self.forsaken] for hold in one.running.gpus)
+        return self.is_left(uuid) or any(hold.uuid == uuid for one in self.supervised.values() for hold in one.running.gpus)
+
+    def is_left(self, uuid: GpuId) -> bool:
+        """Whether a job has it that the agent of now knows nothing of."""
+        return any(hold.uuid == uuid for one in self.forsaken for hold in one.running.gpus)
 
     def inventory(self) -> tuple[Gpu, ...]:
         """The devices as they are now."""

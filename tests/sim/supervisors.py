@@ -252,7 +252,10 @@ class SimDriver:
         return Done()
 
     def _set_mode(self, uuid: GpuId, on: bool) -> None:
+        """Raises Refused, as a real driver does where somebody is on the card; of its own jobs the agent knows that."""
         self.process.check()
+        if self.machine.is_left(uuid):
+            raise Refused(f"GPU {uuid} is in use by another process")
         assert not self.machine.instances[uuid] and not self.machine.running_on(uuid), "a mode is set of a free card"
         if on:
             self.machine.uncut.pop(uuid, None)
