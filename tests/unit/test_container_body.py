@@ -30,7 +30,12 @@ def spec(**wish: Any) -> JobSpec:
 def test_the_command_takes_the_entry_point_s_place_behind_init_and_its_user_is_the_job_s() -> None:
     body = body_of(spec(stdin=True), ["python", "t.py"], {"A": "1=2"}, [7, 8, 9], (), {}, HOST)
     assert (body["Image"], body["Entrypoint"], body["Cmd"]) == ("i:1", [INIT, TETHER, "python", "t.py"], [])
-    assert (body["Env"], body["User"], body["HostConfig"]["GroupAdd"], body["OpenStdin"]) == (["A=1=2"], "7:8", ["9"], True)
+    assert (body["Env"], body["User"], body["HostConfig"]["GroupAdd"], body["OpenStdin"]) == (
+        ["A=1=2", "NVIDIA_VISIBLE_DEVICES=void"],
+        "7:8",
+        ["9"],
+        True,
+    )
     assert body["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
     assert body_of(spec(), ["true"], {}, [], (), {}, HOST)["User"] == "0:0"
 
@@ -41,6 +46,17 @@ def test_bounds_of_the_host_are_the_container_s() -> None:
     assert (told["Memory"], told["MemorySwap"], told["NanoCpus"]) == (1 << 30, 1 << 30, 1_500_000_000)
     assert (told["CpusetCpus"], told["CpusetMems"], told["PidsLimit"], told["ShmSize"]) == ("0-3", "1", 100, 1 << 29)
     assert host_config()["ShmSize"] == 8 << 30
+
+
+@pytest.mark.parametrize(
+    ("held", "cdi", "told"),
+    [((), False, "void"), (("nvidia",), True, "void"), (("amd",), False, "void"), (("nvidia", "nvidia"), False, "G0,G1")],
+)
+def test_an_image_cannot_name_devices_to_the_engine_s_default_runtime(held: tuple[str, ...], cdi: bool, told: str) -> None:
+    has = [gpu(index, vendor) for index, vendor in enumerate(held)]
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in has)}
+    body = body_of(spec(), ["true"], env, [], has, {}, Host("/x/init", FILES, cdi, 100, "0:0"))
+    assert [each for each in body["Env"] if each.startswith("NVIDIA_")] == [f"NVIDIA_VISIBLE_DEVICES={told}"]
 
 
 def test_nvidia_s_devices_are_named_to_cdi_or_to_its_own_runtime() -> None:

@@ -16,6 +16,9 @@ TETHER: Final = "/.muster-tether"
 LABEL: Final = "muster.job_dir"
 # Of the job's environment.
 NVIDIA_NAMES: Final = "CUDA_VISIBLE_DEVICES"
+# Where NVIDIA's runtime is the engine's default it gives a container all devices that this names; many images say "all".
+RUNTIME_NAMES: Final = "NVIDIA_VISIBLE_DEVICES"
+NO_DEVICES: Final = "void"
 SHARED_MEMORY_BYTES: Final = 8 << 30
 
 
@@ -56,12 +59,13 @@ def body_of(
     host: Host,
 ) -> dict[str, Any]:
     """Without what is mounted."""
-    memory = spec.memory_bytes
+    memory, devices = spec.memory_bytes, _devices(held, host, env.get(NVIDIA_NAMES, ""))
+    seen = {**env, RUNTIME_NAMES: NO_DEVICES if host.cdi or not _is_nvidia(held) else env.get(NVIDIA_NAMES, "") or NO_DEVICES}
     return {
         "Image": spec.image,
         "Entrypoint": [INIT, TETHER, *argv],
         "Cmd": [],
-        "Env": [f"{name}={value}" for name, value in env.items()],
+        "Env": [f"{name}={value}" for name, value in seen.items()],
         "User": f"{ids[0]}:{ids[1]}" if ids else host.user,
         "OpenStdin": spec.stdin,
         "StdinOnce": True,
@@ -80,7 +84,7 @@ def body_of(
             "ShmSize": memory // 2 or SHARED_MEMORY_BYTES,
             "LogConfig": {"Type": "none"},
             "Mounts": [],
-            **_devices(held, host, env.get(NVIDIA_NAMES, "")),
+            **devices,
         },
     }
 
@@ -89,10 +93,14 @@ def mounted(source: str, target: str, read_only: bool = False) -> dict[str, Any]
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
 
 
+def _is_nvidia(held: Sequence[Gpu]) -> bool:
+    return any(gpu.vendor == "nvidia" for gpu in held)
+
+
 def _devices(held: Sequence[Gpu], host: Host, visible: str) -> dict[str, Any]:
     """NVIDIA's by name, whole ones and MIG instances, for its runtime adds libraries too; of others the device files. Simulated ones have
     none."""
-    named = visible.split(",") if any(gpu.vendor == "nvidia" for gpu in held) else []
+    named = visible.split(",") if _is_nvidia(held) else []
     files = [path for gpu in held if gpu.vendor in ("amd", "intel") for path in host.files.get(gpu.uuid, ())]
     if any(gpu.vendor == "amd" for gpu in held):
         files.insert(0, "/dev/kfd")
