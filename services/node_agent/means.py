@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 
+from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import DeviceNodes
@@ -21,11 +22,16 @@ class Means:
     async def adopt(self, adopted: Sequence[Adopted], tell: Callable[[Observation], None]) -> None:
         """What the agent before this one gave; what nobody accounts for is ended."""
         await self.shares.adopt(adopted, tell)
-        await self.containers.adopt([key_of(found.ref) for found in adopted])
+        self.containers.adopt([key_of(found.ref) for found in adopted])
 
-    async def hold(self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], nodes: DeviceNodes) -> Launch:
-        """The launch with all that it needs. Raises NoImage or Refused; then `give_up` is to follow."""
-        return await self.containers.hold(await self.shares.hold(launch, order, inventory), order, inventory, nodes)
+    async def hold(
+        self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], nodes: DeviceNodes, wanted: Callable[[], bool]
+    ) -> Launch:
+        """The launch with all that it needs, as long as it is `wanted`. Raises NoImage or Refused; then `give_up` is to follow."""
+        made = await self.containers.hold(await self.shares.hold(launch, order, inventory), order, inventory, nodes, wanted)
+        if not wanted():
+            raise Refused("it was stopped before it began")
+        return made
 
     async def let_go(self, key: str) -> tuple[dict[str, str], list[str]]:
         """What the receipt says, and what is left of the attempt's own. Harmless when repeated."""
@@ -46,4 +52,5 @@ class Means:
 
     async def close(self) -> None:
         """All of it lives on."""
+        await self.containers.close()
         await self.shares.close()

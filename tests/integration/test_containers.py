@@ -259,6 +259,8 @@ async def test_a_container_that_nobody_accounts_for_is_removed_when_the_agent_be
     assert len(await containers(world)) == 1
     await world.drop()
     await world.begin()
+    assert world.agent.means.containers.removing is not None
+    await world.agent.means.containers.removing
     assert await containers(world) == []
 
 

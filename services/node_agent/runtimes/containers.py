@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -47,22 +47,35 @@ class Containers:
 
     def __init__(self, jobs_dir: Path | None = None, engine: str = "") -> None:
         self.jobs_dir, self.setting = jobs_dir, engine
+        self.removing: asyncio.Task[None] | None = None
+        self.begun: dict[str, None] = {}
 
-    async def adopt(self, keys: Collection[str]) -> None:
-        """Of `keys` the node accounts for; what else the agent before this one left is removed."""
-        engine = self._engine()
-        if engine is None:
-            return
+    def adopt(self, keys: Collection[str]) -> None:
+        """Of `keys` the node accounts for; what else the agent before this one left is removed. Nobody waits for it: an engine may hang,
+        and jobs that live here need their leases."""
+        if (engine := self._engine()) is not None:
+            self.removing = asyncio.create_task(self._remove_orphans(engine, keys))
+
+    async def close(self) -> None:
+        """Containers live on."""
+        if self.removing is not None:
+            self.removing.cancel()
+            await asyncio.gather(self.removing, return_exceptions=True)
+
+    async def _remove_orphans(self, engine: Engine, keys: Collection[str]) -> None:
+        """Those of jobs that began meanwhile are none."""
         try:
             for name, job_dir in await engine.left(c.LABEL):
                 path = Path(job_dir)
-                if path.parent == self.jobs_dir and path.name not in keys:
+                if path.parent == self.jobs_dir and path.name not in keys and path.name not in self.begun:
                     logger.warning("container %s of %s is removed: nobody accounts for it", name[:12], path.name)
                     await engine.remove(name)
         except Unavailable as error:
             logger.warning("%s", error)
 
-    async def hold(self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], nodes: DeviceNodes) -> Launch:
+    async def hold(
+        self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], nodes: DeviceNodes, wanted: Callable[[], bool]
+    ) -> Launch:
         """The launch of the runner, for a job with an image. Raises NoImage or Refused."""
         if not order.spec.image:
             return launch
@@ -71,11 +84,14 @@ class Containers:
             raise Refused("image: no container engine is on this node (MUSTER_CONTAINER_ENGINE)")
         if not INIT.exists():
             raise Refused(f"image: containers are not run on {platform.machine()} yet")
+        if self.removing is not None and not self.removing.done():
+            self.begun[key_of(launch.ref)] = None
+        held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
         try:
-            await engine.pull(order.spec.image)
-        except Unavailable as error:
+            await engine.pull(order.spec.image, wanted)
+            made = self._made(engine, launch, order, held, nodes)
+        except (Unavailable, OSError) as error:
             raise Refused(f"image: {error}") from error
-        made = self._made(engine, launch, order, [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid], nodes)
         argv = (sys.executable, "-I", "-S", str(RUNNER))
         workdir = made.workdir if order.spec.workdir or order.spec.upload else ""
         env = {VARIABLE: msgspec.json.encode(made).decode()}

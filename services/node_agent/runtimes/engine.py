@@ -3,8 +3,9 @@
 Containers themselves are made by runner.py, under a supervisor. Tests: tests/integration/test_containers.py.
 """
 
+import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import aiohttp
@@ -16,6 +17,8 @@ from libs.common.errors import Refused, Unavailable
 SOCKETS: Final = ("/var/run/docker.sock", "/run/podman/podman.sock")
 # Everything but a pull, which takes as long as the job's start may.
 ASK_S: Final = 10.0
+# A pull that nobody wants any more ends so soon.
+WANTED_LOOK_S: Final = 0.5
 DETAIL_CHARS: Final = 400
 # As Docker's own command exits.
 NO_IMAGE: Final = 125
@@ -23,6 +26,11 @@ NO_IMAGE: Final = 125
 
 class NoImage(Refused):
     """The image is not to be had: the job ends with that, for another node would find the same."""
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    id: str = msgspec.field(name="Id")
+    labels: dict[str, str] | None = msgspec.field(name="Labels", default=None)
 
 
 def socket_of(setting: str) -> str:
@@ -34,17 +42,28 @@ class Engine:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    async def pull(self, image: str) -> None:
-        """Nothing is asked of a registry for an image that is here. Raises NoImage with the engine's words, or Unavailable."""
+    async def pull(self, image: str, wanted: Callable[[], bool]) -> None:
+        """Nothing is asked of a registry for an image that is here. Raises NoImage with the engine's words, Unavailable, or Refused
+        when the job is not wanted any more: an engine may hang for ever."""
+        pulling = asyncio.create_task(self._pull(image))
+        try:
+            while not (await asyncio.wait([pulling], timeout=WANTED_LOOK_S))[0]:
+                if not wanted():
+                    raise Refused("it was stopped while its image was pulled")
+        finally:
+            pulling.cancel()
+        await pulling
+
+    async def _pull(self, image: str) -> None:
         async with self._session() as session:
-            status, _ = await self._ask(session, "GET", f"/images/{image}/json")
+            status, _ = await self._ask(session, "GET", f"/images/{image}/json", ASK_S)
             if status == 200:
                 return
             named = image if "@" in image or ":" in image.rpartition("/")[2] else f"{image}:latest"
             status, text = await self._ask(session, "POST", "/images/create", None, fromImage=named)
             wrong = _error(text) if status == 200 else _message(text)
             if status == 200 and not wrong:
-                status, text = await self._ask(session, "GET", f"/images/{image}/json")
+                status, text = await self._ask(session, "GET", f"/images/{image}/json", ASK_S)
                 wrong = "" if status == 200 else _message(text)
         if wrong:
             raise NoImage(f"image {image} cannot be pulled: {wrong[:DETAIL_CHARS]}")
@@ -57,7 +76,11 @@ class Engine:
         if status != 200:
             raise Unavailable(f"the container engine does not list its containers: {_message(text)}")
         name = label.partition("=")[0]
-        return [(each["Id"], each["Labels"].get(name, "")) for each in msgspec.json.decode(text)]
+        try:
+            found = msgspec.json.decode(text, type=list[_Listed])
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"the container engine at {self.path} lists its containers as nobody can read: {error}") from error
+        return [(each.id, (each.labels or {}).get(name, "")) for each in found]
 
     async def remove(self, container: str) -> None:
         """With all that runs in it. Raises Unavailable."""
