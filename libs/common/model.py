@@ -32,6 +32,8 @@ KEEPER: Final = ("sleep", "infinity")
 MPS: Final = "mps"
 MIG: Final = "mig"
 TIME_SLICE: Final = "time_slice"
+# What a node's agent says of itself (NodeRegistered.isolation) that knows images: others would run the command on the bare machine.
+IMAGES: Final = "images"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
 # What a job may say of each level of the topology: wait rather than cross it, cross it only where that cannot be avoided, ignore it.
 REQUIRED: Final = "required"

@@ -24,6 +24,10 @@ class Means:
         await self.shares.adopt(adopted, tell)
         self.containers.adopt([key_of(found.ref) for found in adopted])
 
+    def isolation(self, inventory: Sequence[Gpu]) -> dict[str, str]:
+        """As NodeRegistered says it."""
+        return {**self.shares.isolation(inventory), **self.containers.isolation()}
+
     async def hold(
         self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], nodes: DeviceNodes, wanted: Callable[[], bool]
     ) -> Launch:

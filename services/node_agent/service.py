@@ -212,7 +212,7 @@ class Agent:
         controls.begin(self.state.controls, self.inventory)
         self.eager_beats = EAGER_BEATS
         self.registered.clear()
-        directory, more = await self.memory.directory(), self.means.shares.isolation(self.inventory)
+        directory, more = await self.memory.directory(), self.means.isolation(self.inventory)
         fact = registration(self.machine, incarnation, self.inventory, s.accounted(self.state), self.driver, directory, self.peers, more)
         if self.peers is not None:
             self.peers.registered(incarnation)

@@ -5,19 +5,23 @@ start a job that nobody decided.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from libs.common import job_life
 from libs.common.cluster import Cluster, Job, MemberView, known_to_agent, node_gpus
 from libs.common.facts import AnyFact, GpuControlRequested, JobPlaced, JobPreempted, JobStopOrdered, Unknown
 from libs.common.messages import AnyOrder, ControlOrder, Desired, Orders, Peer, StartOrder, StopOrder, digest
-from libs.common.model import Member, NodeId
+from libs.common.model import IMAGES, Member, NodeId
+
+NO_IMAGES: Final = "image: the agent of this node is older than jobs with an image"
 
 
-def start_orders(cluster: Cluster, job: Job, fact: JobPlaced, seq: int) -> Iterator[tuple[NodeId, StartOrder]]:
+def start_orders(cluster: Cluster, job: Job, fact: JobPlaced, seq: int) -> Iterator[tuple[NodeId, StartOrder | StopOrder]]:
     """One order for each member of a placement that commit `seq` recorded."""
     peers = tuple(Peer(member.node_id, cluster.nodes[member.node_id].address, len(member.gpus)) for member in fact.members)
     for member in fact.members:
-        yield member.node_id, _start(job, member, seq, peers, fact.port)
+        start = _start(job, member, seq, peers, fact.port)
+        yield member.node_id, start if _understands(cluster, member.node_id, job) else _instead(start)
 
 
 def stop_orders(fact: JobStopOrdered | JobPreempted, nodes: Iterable[NodeId], seq: int) -> Iterator[tuple[NodeId, StopOrder]]:
@@ -38,7 +42,11 @@ def desired(cluster: Cluster, node_id: NodeId, epoch: int) -> Desired:
     starts: list[StartOrder] = []
     stops: list[StopOrder] = []
     for job, member in _accounted(cluster, node_id):
-        starts.append(_start(job, member, job.placed_seq, peers_of(cluster, job), job.port))
+        start = _start(job, member, job.placed_seq, peers_of(cluster, job), job.port)
+        if _understands(cluster, node_id, job):
+            starts.append(start)
+        else:
+            stops.append(_instead(start))
         if job.stop_reason:
             stop = StopOrder(job.job_id, job.attempt, cluster.seq, job.stop_reason, job.stop_signal, job.stop_grace_ms)
             stops.append(stop)
@@ -84,6 +92,15 @@ def _accounted(cluster: Cluster, node_id: NodeId) -> Iterator[tuple[Job, MemberV
         member = job.members[node_id]
         if member.state not in job_life.MEMBER_OVER and known_to_agent(node, job, member):
             yield job, member
+
+
+def _understands(cluster: Cluster, node_id: NodeId, job: Job) -> bool:
+    return not job.spec.image or IMAGES in cluster.nodes[node_id].isolation
+
+
+def _instead(start: StartOrder) -> StopOrder:
+    """An agent refuses what it is to stop and never began. One that passes over a field would begin something else."""
+    return StopOrder(start.job_id, start.attempt, start.seq, NO_IMAGES, 15, 0)
 
 
 def _start(job: Job, member: MemberView | Member, seq: int, peers: tuple[Peer, ...], port: int) -> StartOrder:

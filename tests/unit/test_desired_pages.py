@@ -6,14 +6,17 @@ import pytest
 from libs.common import facts as f
 from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
-from libs.common.messages import Desired, DesiredAsk, by_bytes
-from libs.common.model import NodeId
+from libs.common.messages import Desired, DesiredAsk, Orders, StartOrder, by_bytes
+from libs.common.model import JobId, NodeId
 from libs.common.subjects import desired as desired_subject
 from libs.common.transport.bus_memory import MemoryBus
+from services.node_agent import state as agent_state
+from services.node_agent.decide import decide
 from services.node_agent.desired import fetch
+from services.node_agent.observations import OrdersCame
 from services.scheduler import desired_pages
 from services.scheduler.desired_pages import DesiredPages
-from services.scheduler.orders import desired
+from services.scheduler.orders import NO_IMAGES, desired, start_orders
 from tests.given import EPOCH, given, member, placed, registered, tell, waiting
 from tests.given_node import start
 
@@ -130,3 +133,19 @@ async def test_a_page_that_does_not_come_gives_nothing() -> None:
     await end.bus.subscribe(desired_subject("a"), deaf)
     with pytest.raises(Unavailable):
         await fetch(end.bus, A, 1)
+
+
+@pytest.mark.parametrize(("isolation", "image", "begins"), [({}, "", True), ({}, "i:1", False), ({"images": "enforced"}, "i:1", True)])
+def test_an_agent_that_knows_no_images_is_told_to_refuse_a_job_with_one(isolation: dict[str, str], image: str, begins: bool) -> None:
+    node = msgspec.structs.replace(registered("a"), isolation=isolation)
+    state = given(node, *waiting("j", image=image), placed("j", member("a", 0))).cluster
+    full = desired(state, A, EPOCH)
+    fact = placed("j", member("a", 0))
+    ((_, sent),) = start_orders(state, state.jobs[JobId("j")], fact, 7)
+    assert ([order.job_id for order in full.starts] == ["j"], isinstance(sent, StartOrder)) == (begins, begins)
+    if not begins:
+        assert [(stop.job_id, stop.reason) for stop in full.stops] == [("j", NO_IMAGES)]
+        agent = agent_state.begin(A, 1, ())
+        agent_state.apply(agent, OrdersCame(Orders(EPOCH, (sent,))), 0)
+        (recorded,) = decide(agent, 0)
+        assert recorded.facts == (f.JobRefused(job_id=JobId("j"), attempt=1, node_id=A, reason=NO_IMAGES),)  # type: ignore[union-attr]

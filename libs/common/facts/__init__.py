@@ -167,8 +167,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     directory as before.
     `cpus_milli` and `memory_bytes` are what jobs may be given of the host; `sockets` says of each NUMA node which socket it is on;
     `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known. `isolation` says of each bound between jobs (memory,
-    cpu, cpuset, pids, devices, users) that it is enforced, or that it is lost and why. `tells_health`: the agent says again what is wrong
-    with its devices, so that of another state directory than the last nothing that was said of them before counts.
+    cpu, cpuset, pids, devices, users, images) that it is enforced, or that it is lost and why. `tells_health`: the agent says again what is
+    wrong with its devices, so that of another state directory than the last nothing that was said of them before counts.
     `takes_controls`: the agent hears what operators want its devices to be told.
     """
 

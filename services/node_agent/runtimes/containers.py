@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages import StartOrder
-from libs.common.model import Gpu, GpuId
+from libs.common.model import IMAGES, Gpu, GpuId
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.environment import PASSED_ON
 from services.node_agent.runtimes import container as c
@@ -55,6 +55,10 @@ class Containers:
         and jobs that live here need their leases."""
         if (engine := self._engine()) is not None:
             self.removing = asyncio.create_task(self._remove_orphans(engine, keys))
+
+    def isolation(self) -> dict[str, str]:
+        """As NodeRegistered says it: a job with an image runs in a container of it, or is refused."""
+        return {IMAGES: "enforced"} if self.jobs_dir is not None else {}
 
     async def close(self) -> None:
         """Containers live on."""
