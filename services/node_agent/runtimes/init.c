@@ -6,7 +6,7 @@
  */
 #include <asm/unistd.h>
 
-enum { O_NONBLOCK = 04000, O_CLOEXEC = 02000000, POLLIN = 1, SIGKILL = 9, SIGCHLD = 17, SIGSTOP = 19, SIG_BLOCK = 0, SIG_UNBLOCK = 1, WNOHANG = 1, EINTR = 4, EAGAIN = 11, ENOENT = 2, EACCES = 13, ENOTDIR = 20 };
+enum { O_NONBLOCK = 04000, O_CLOEXEC = 02000000, POLLIN = 1, SIGKILL = 9, SIGCHLD = 17, SIGSTOP = 19, SIG_BLOCK = 0, SIG_UNBLOCK = 1, WNOHANG = 1, PR_SET_DUMPABLE = 4, EINTR = 4, EAGAIN = 11, ENOENT = 2, EACCES = 13, ENOTDIR = 20 };
 enum { NO_TETHER = 125, NOT_EXECUTABLE = 126, NOT_FOUND = 127, CUT = 137, LOOK_MS = 500, PATH_MAX = 4096, MASK_BYTES = 8, INFO_BYTES = 128 };
 
 struct waited { int descriptor; short wanted, found; };
@@ -89,7 +89,10 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
     static unsigned info[INFO_BYTES / sizeof(unsigned)];
     unsigned long all = ~(1UL << (SIGKILL - 1) | 1UL << (SIGSTOP - 1));
     long tether = stack[0] > 2 ? CALL(open, argv[1], O_NONBLOCK | O_CLOEXEC, 0) : -1;
-    if (tether < 0) {
+    /* Nobody of the job's user may trace this process, and so make it pass over its tether. */
+    CALL(prctl, PR_SET_DUMPABLE, 0, 0);
+    /* Of a pipe that nobody holds open a read gives nothing, and of one that is held open EAGAIN. */
+    if (tether < 0 || CALL(read, tether, &byte, 1) != -EAGAIN) {
         say("muster: the container has lost its runner before it began\n");
         CALL(exit_group, NO_TETHER, 0, 0);
     }
@@ -104,7 +107,6 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
         CALL(exit_group, NO_TETHER, 0, 0);
     struct waited waited[2] = {{signals, POLLIN, 0}, {tether, POLLIN, 0}};
     for (;;) {
-        /* Of a pipe that nobody holds open a read gives nothing, and of one that is held open EAGAIN. */
         if (CALL(read, tether, &byte, 1) != -EAGAIN)
             CALL(exit_group, CUT, 0, 0);
         CALL(poll, waited, 2, LOOK_MS);

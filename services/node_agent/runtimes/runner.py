@@ -128,14 +128,22 @@ def attached(path: str, name: str, stdin: bool) -> socket.socket:
 
 
 class Streams:
-    """From the container to this process's own output, and from its input to the container."""
+    """From the container to this process's own output, and from its input to the container. What it does not take yet is `pending`: a
+    container that writes before it reads on must not wait for this process, nor signals for it."""
 
     def __init__(self, stream: socket.socket, stdin: bool) -> None:
-        self.stream = stream
-        self.buffer = b""
-        self.sources = [stream.fileno(), *([0] if stdin else [])]
+        self.stream, self.stdin = stream, stdin
+        self.buffer = self.pending = b""
         if not stdin:
             self._end_input()
+
+    @property
+    def sources(self) -> list[int]:
+        return [self.stream.fileno(), *([0] if self.stdin and not self.pending else [])]
+
+    @property
+    def sinks(self) -> list[int]:
+        return [self.stream.fileno()] if self.pending else []
 
     def _end_input(self) -> None:
         with contextlib.suppress(OSError):
@@ -159,13 +167,18 @@ class Streams:
                 data = data[os.write(2 if stream == STDERR_STREAM else 1, data) :]
 
     def give(self) -> None:
-        data = os.read(0, READ_BYTES)
+        self.pending = os.read(0, READ_BYTES)
+        if not self.pending:
+            self.stdin = False
+            self._end_input()
+
+    def push(self) -> None:
         try:
-            self.stream.sendall(data)
+            self.pending = self.pending[self.stream.send(self.pending, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            return
         except OSError:
-            data = b""
-        if not data:
-            self.sources.remove(0)
+            self.pending, self.stdin = b"", False
             self._end_input()
 
 
@@ -188,12 +201,14 @@ def listened() -> int:
 def relay(streams: Streams, told: int, path: str, name: str) -> None:
     """Until the container's output is at its end."""
     while True:
-        ready, _, _ = select.select([*streams.sources, told], [], [])
+        ready, room, _ = select.select([*streams.sources, told], streams.sinks, [])
         if told in ready:
             for number in os.read(told, READ_BYTES):
                 pass_on(path, name, number)
         if 0 in ready:
             streams.give()
+        if room:
+            streams.push()
         if streams.stream.fileno() in ready and not streams.take():
             return
 
