@@ -19,7 +19,7 @@ from libs.common.messages import StartOrder
 from libs.common.model import MPS, GpuHold, GpuId, TenantId
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.sharing.daemon import Known
-from services.node_agent.sharing.daemons import Program
+from services.node_agent.sharing.daemons import Daemons, Program
 from services.node_agent.supervision import processes
 from tests import cgroups
 from tests.drivers.conftest import fakes, libraries  # noqa: F401
@@ -244,6 +244,15 @@ async def test_a_daemon_of_an_attempt_that_was_never_begun_is_ended_by_the_next_
     await world.drop()
     await world.begin()
     await world.until(lambda: mps.alive() == [] and list((world.state_dir / "mps").iterdir()) == [])
+
+
+async def test_a_job_that_failed_stays_failed_when_its_daemon_is_forgotten_before_the_log_hears_of_it(world: World, mps: Mps) -> None:
+    daemons = world.agent.means.shares.daemons
+    assert daemons is not None
+    lost: list[str] = []
+    next_one = Daemons(world.state_dir, daemons.program, {}, lambda key, how: lost.append(key))
+    await next_one.adopt({"j.1": "forgotten"})
+    assert lost == [] and next_one.daemons == {}
 
 
 async def test_on_an_amd_device_masks_of_compute_units_take_its_place(tmp_path: Path, mps: Mps, fakes: Fakes) -> None:  # noqa: F811

@@ -79,7 +79,8 @@ class Daemons:
         return f"{self.dir}/{name}"
 
     async def adopt(self, users: Mapping[str, str]) -> None:
-        """What is on disk; `users` are attempts and the names of their daemons. A daemon without any ends."""
+        """What is on disk; `users` are attempts and the names of their daemons. A daemon without any ends. One that is forgotten
+        had been let go by all: its attempts were over, and how they ended stays."""
         for path in sorted(self.dir.glob("*.json")) if self.dir.is_dir() else ():
             known = d.kept(path)
             if known is not None:
@@ -87,8 +88,6 @@ class Daemons:
         for key, name in users.items():
             if name in self.daemons:
                 self.daemons[name].users[key] = None
-            elif name:
-                self.lost(key, "its MPS daemon is not known any more")
         for one in self.daemons.values():
             if not one.users:
                 self._end_soon(one)
