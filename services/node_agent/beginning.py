@@ -63,7 +63,12 @@ async def _ready(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wa
     if order.spec.upload:
         pieces = fetched(order, ground.node_id, ground.bus)
         launch = replace(launch, workdir=await ground.jobs.unpack(launch.ref, order.spec.upload, pieces, wanted))
-    return await ground.means.hold(launch, order, inventory, ground.driver.nodes, wanted)
+    try:
+        return await ground.means.hold(launch, order, inventory, ground.driver.nodes, wanted)
+    except Refused:
+        if order.spec.upload:
+            await ground.jobs.discard(launch.ref)
+        raise
 
 
 def _over(ground: Ground, key: str, how: o.Exit) -> None:

@@ -86,6 +86,9 @@ class JobDirectories:
             await asyncio.to_thread(_remove_unmarked, job_dir)
             raise Refused(f"{key_of(ref)} cannot be started: {error}") from error
 
+    async def discard(self, ref: AttemptRef) -> None:
+        await asyncio.to_thread(_remove_unmarked, self._dir(ref))
+
     async def launch(self, launch: Launch) -> None:
         if launch.probe is not None and not is_free(launch.probe.port):
             raise Refused(f"port {launch.probe.port} is in use on this node by another process")

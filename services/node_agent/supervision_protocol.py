@@ -90,6 +90,10 @@ class JobSupervisors(Protocol):
         it is not `wanted` any more; then nothing of it is left."""
         ...
 
+    async def discard(self, ref: AttemptRef) -> None:
+        """What it brought along, when it is not launched after all."""
+        ...
+
     async def launch(self, launch: Launch) -> None:
         """Returns once an event is certain to follow. Raises AlreadyLaunched, or Refused when nothing was started."""
         ...

@@ -66,9 +66,9 @@ async def world(tmp_path: Path, gateway: Gateway) -> AsyncIterator[World]:
         yield found
 
 
-async def start(world: World, job: str, script: str, sha: str) -> StartOrder:
+async def start(world: World, job: str, script: str, sha: str, image: str = "") -> StartOrder:
     order = world.order(job, script)
-    order = replace(order, spec=replace(order.spec, workdir="", upload=sha))
+    order = replace(order, spec=replace(order.spec, workdir="", upload=sha, image=image))
     world.scheduler.starts[AttemptRef(order.job_id, 1)] = order
     await world.scheduler.send(order)
     return order
@@ -85,6 +85,12 @@ async def test_the_directory_is_where_the_job_runs_and_is_its_own(world: World) 
         assert (await world.said(f.JobFinished, job)).exit_code == 0
         assert (await world.output(job)).data.decode() == f"from far away\n{job_dir(world, job)}/files\n"
     assert world.of("j1") == ["job.started", "job.finished", "job.released"]
+
+
+async def test_what_came_for_a_job_that_is_refused_then_is_not_kept(world: World) -> None:
+    await start(world, "j1", "true", sha256(DATA).hexdigest(), image="busybox:1")
+    assert "no container engine" in (await world.said(f.JobRefused, "j1")).reason
+    assert not job_dir(world, "j1").exists()
 
 
 @pytest.mark.parametrize("wrong", ["other bytes", "cut off", "too large", "no archive", "hostile", "not kept"])

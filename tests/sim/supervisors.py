@@ -53,6 +53,9 @@ class SimSupervisors:
             await self._touch(DISK_S)
         return f"/jobs/{key_of(ref)}"
 
+    async def discard(self, ref: AttemptRef) -> None:
+        await self._touch(DISK_S)
+
     async def launch(self, launch: Launch) -> None:
         await self._touch(DISK_S)
         ref, weather = launch.ref, self.machine.weather
