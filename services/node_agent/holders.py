@@ -16,9 +16,14 @@ def undivided(state: State, gpus: Sequence[GpuId], but: str = "") -> list[GpuId]
     """Of a device that another attempt here still runs on, nothing can be told: the last of them is asked for it. `but`: the attempt
     that asks, if it is at work itself.
     """
+    held = running(state, but)
+    return [uuid for uuid in gpus if uuid not in held]
+
+
+def running(state: State, but: str = "") -> set[GpuId]:
+    """The devices on which attempts run, or are to, but that one."""
     attempts = [attempt for key, attempt in state.attempts.items() if key != but]
-    running = {uuid for attempt in attempts if attempt.exit is None and attempt.phase != REFUSED for uuid in attempt.gpus}
-    return [uuid for uuid in gpus if uuid not in running]
+    return {uuid for attempt in attempts if attempt.exit is None and attempt.phase != REFUSED for uuid in attempt.gpus}
 
 
 def can_be_told(state: State, gpus: Sequence[GpuId]) -> list[GpuId]:

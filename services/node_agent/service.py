@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from typing import Final, assert_never
 
 import msgspec
@@ -16,9 +17,10 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.cancellation import before, end_all
 from libs.common.clock import Clock
+from libs.common.device_controls import needs_free
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders
-from libs.common.model import Gpu, NodeId, attempt_key
+from libs.common.model import Gpu, GpuId, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
 from libs.common.transport.log import Log
@@ -161,7 +163,7 @@ class Agent:
             self.tasks = tasks
             await before(stop, self._open(adopted))
             looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
-            returning = watch(lambda: self.state, self._checked, self.burn_in.on, self.tell, self.memory, self.driver)
+            returning = watch(lambda: self.state, self._checked, self._tried, self.tell, self.memory, self.driver)
             hanging = job_watch.watch(lambda: self.state, lambda: self.inventory, self.jobs, self.sampling, self.tell)
             lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, returning, self.sampling.run()]
             lives.append(hanging)
@@ -301,10 +303,16 @@ class Agent:
         return await check(action, self.driver, self.jobs, self.instances, self.scrub, alone, self.check_s, self.means)
 
     async def _reset(self, action: a.ResetDevice) -> None:
-        self.tell(await reset(self.driver, self.memory.keep, action, self.burn_in.on))
+        async with self.scrub.turn(action.uuid):
+            self.tell(await reset(self.driver, self.memory.keep, action, self.burn_in.on))
+
+    async def _tried(self, uuid: GpuId) -> str:
+        async with self.scrub.turn(uuid):
+            return await self.burn_in.on(uuid)
 
     async def _control(self, order: ControlOrder) -> None:
-        self.inventory = await self.controlling.control(order) or self.inventory
+        async with self.scrub.turn(order.uuid) if needs_free(order.control) else nullcontext():
+            self.inventory = await self.controlling.control(order) or self.inventory
 
     async def _save_evidence(self, action: a.SaveEvidence) -> None:
         self.tell(await job_watch.save(self.jobs, self.sampling, self.memory.keep, action))

@@ -9,12 +9,14 @@ from agent_world import World, world_at
 from msgspec.structs import replace
 
 from libs.common import facts as f
+from libs.common.error_catalogue import Seen
 from libs.common.errors import Refused
 from libs.common.messages import ControlOrder
-from libs.common.model import GpuHold, GpuId
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId
+from services.node_agent.attempt import Attempt
 from services.node_agent.drivers.readings import Command, Done, Lacking
 from services.node_agent.health import scrubbing
-from services.node_agent.observations import DeviceAils, DeviceControlled, Observation
+from services.node_agent.observations import DeviceAils, DeviceControlled, DeviceErred, Observation
 
 DEVICE = GpuId("GPU-n-0")
 OTHER = GpuId("GPU-n-1")
@@ -147,6 +149,60 @@ async def test_one_that_cannot_be_cleared_then_refuses_the_job(world: World, mon
     with pytest.raises(Refused, match="its memory was not cleared: failed: its command ended with 1"):
         await scrub.over("next.1", [DEVICE])
     assert [(one.uuid, one.reason) for one in told if isinstance(one, DeviceAils)] == [(DEVICE, "quarantined")]
+
+
+async def test_a_reset_which_is_of_the_whole_card_waits_for_who_is_on_another_part_and_a_command_does_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[GpuId] = []
+
+    async def control(uuid: GpuId, command: Command) -> Done | Lacking:
+        told.append(uuid)
+        return Done()
+
+    scrub, part = world.agent.scrub, GpuId(f"{DEVICE}.1")
+    monkeypatch.setattr(world.driver, "control", control)
+    world.agent.state.attempts["other.1"] = Attempt(ref=AttemptRef(JobId("other"), 1), phase="launched", gpus=(part,))
+    scrub.command.command = "reset"
+    assert (await scrub.of([DEVICE])).said == scrubbing.LATER and told == []
+    scrub.command.command = "true"
+    assert (await scrub.of([DEVICE])).said == "done: command"
+    del world.agent.state.attempts["other.1"]
+    scrub.command.command = "reset"
+    assert (await scrub.of([DEVICE])).said == "done: reset" and told == [DEVICE]
+
+
+async def test_what_begins_on_another_part_of_a_card_waits_for_its_reset(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    async def control(uuid: GpuId, command: Command) -> Done | Lacking:
+        begun.set()
+        await go.wait()
+        return Done()
+
+    scrub = world.agent.scrub
+    scrub.command.command = "reset"
+    monkeypatch.setattr(world.driver, "control", control)
+    clearing = asyncio.create_task(scrub.of([DEVICE]))
+    await begun.wait()
+    waiting = asyncio.create_task(scrub.over("next.1", [GpuId(f"{DEVICE}.1")]))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    go.set()
+    await asyncio.gather(clearing, waiting)
+
+
+async def test_a_device_that_is_reset_while_it_is_quarantined_is_cleared_and_tried_by_one_at_a_time(world: World, tmp_path: Path) -> None:
+    alone = f"mkdir {tmp_path}/busy || {{ touch {tmp_path}/two; exit 9; }}; sleep 1.5; rmdir {tmp_path}/busy"
+    world.agent.scrub.command.command = world.agent.burn_in.command = alone
+    world.driver.held = {DEVICE: "12 MiB of its memory are used"}
+    await runs(world, "j", "true")
+    await world.said(f.JobReleased, "j")
+    world.agent.tell(DeviceErred(DEVICE, Seen("nvidia", "NVIDIA H100", "610", "xid 46"), "driver"))
+    world.driver.held = {}
+    await world.until(lambda: world.facts(f.GpuRecovered) != [])
+    assert not (tmp_path / "two").exists()
+    assert {fact.reason for fact in world.facts(f.GpuFaulted)} <= {"quarantined", "xid 46", "reset"}
 
 
 async def test_a_node_without_a_way_says_nothing_of_devices_in_name_only_and_of_others_that_nothing_was_done(world: World) -> None:

@@ -50,6 +50,8 @@ async def watch(
             await memory.keep(IDLE_FILE, msgspec.json.encode(Idle(state().devices.boot_id, kept)))
         await asyncio.sleep(LOOK_S)
         for uuid in can_be_told(state(), devices.quarantined(state().devices)):
+            if uuid in state().devices.resetting:
+                continue
             looked = await check(_look(uuid, state().devices.left))
             if uuid in looked.unclean:
                 continue

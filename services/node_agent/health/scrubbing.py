@@ -1,7 +1,8 @@
 """The memory of a device is cleared before anybody else has it: by a reset, or by a command of the operator's that fills it.
 
 It is done at every release of a device that nobody is on any more: who comes next is not known then. What begins on the device meanwhile
-waits (`over`). Where it fails the device is not clean, and is quarantined; where there is no way, the receipt says so.
+waits (`over`). Where it fails the device is not clean: it is quarantined; where there is no way, the receipt says so. A reset is of
+a whole card: it waits until nobody is on any part. What else is done to a device that nobody is on has its `turn` too.
 Tests: tests/integration/test_scrubbing.py.
 """
 
@@ -16,13 +17,14 @@ from libs.common.device_controls import DONE
 from libs.common.errors import MusterError, Refused
 from libs.common.gpu_life import OFFLINE, QUARANTINED
 from libs.common.model import GpuId
+from libs.common.partition import card_of, on_cards_of
 from services.node_agent.controls import lasting
 from services.node_agent.device_commands import carry_out
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import Lacking, Reset
 from services.node_agent.health.devices import Trouble
 from services.node_agent.health.operator_command import OperatorCommand
-from services.node_agent.holders import undivided
+from services.node_agent.holders import running
 from services.node_agent.observations import DeviceAils, DeviceControlled, Observation
 from services.node_agent.state import State
 
@@ -31,7 +33,7 @@ NO_WAY: Final = "not done: this node has no way (MUSTER_SCRUB)"
 FAILED: Final = "failed: "
 NOT_CLEARED: Final = "its memory was not cleared: "
 SOURCE: Final = "scrub"
-LATER: Final = "later: others are on it"
+LATER: Final = "later: others are on its card"
 # What failed is not tried again at each look.
 AGAIN_S: Final = 30.0
 
@@ -48,7 +50,7 @@ class Scrub:
 
     def __init__(self, driver: Driver, command: OperatorCommand, state: Callable[[], State], tell: Callable[[Observation], None]) -> None:
         self.driver, self.command, self.state, self.tell = driver, command, state, tell
-        self.turns: dict[GpuId, asyncio.Lock] = {}
+        self.turns: dict[str, asyncio.Lock] = {}
         self.failed: dict[GpuId, tuple[float, str]] = {}
         self.owed: dict[GpuId, None] = {}
 
@@ -69,18 +71,28 @@ class Scrub:
         another one left it never began. Raises Refused, after the trouble was told.
         """
         for uuid in uuids:
-            if uuid not in self.turns:
+            turn = self.turns.get(card_of(uuid))
+            if turn is None:
                 continue
-            async with self.turns[uuid]:
-                due = uuid in self.owed and undivided(self.state(), [uuid], but=key)
+            async with turn:
+                due = uuid in self.owed and self._is_free(uuid, key)
                 said = await self._clear(uuid) if due else ""
             if said.startswith(FAILED):
                 self.tell(DeviceAils(uuid, QUARANTINED, Trouble(OFFLINE, f"{NOT_CLEARED}{said}", source=SOURCE)))
                 raise Refused(f"GPU {uuid} is not fit for a job: {NOT_CLEARED}{said}")
 
+    def turn(self, uuid: GpuId) -> asyncio.Lock:
+        """Of its card: who has it resets, fills or tries a device that nobody is on."""
+        return self.turns.setdefault(card_of(uuid), asyncio.Lock())
+
+    def _is_free(self, uuid: GpuId, but: str = "") -> bool:
+        """Of what is done to it: a command is of the device alone."""
+        held = running(self.state(), but)
+        return not on_cards_of([uuid], held) if self.command.command == BY_RESET else uuid not in held
+
     async def _one(self, uuid: GpuId) -> str:
-        async with self.turns.setdefault(uuid, asyncio.Lock()):
-            if undivided(self.state(), [uuid]):
+        async with self.turn(uuid):
+            if self._is_free(uuid):
                 return await self._clear(uuid)
             self.owed[uuid] = None
             return LATER
