@@ -178,9 +178,9 @@ def _device_erred(state: State, seen: o.DeviceErred, now_ns: int) -> None:
 
 
 def _evidence_saved(state: State, key: str, where: str) -> None:
-    """A job that still hangs ends, and its devices are reset once they are free."""
+    """A job that still hangs ends, and its devices are reset once they are free. One that has ended by itself meanwhile did not hang."""
     attempt, shadow = state.attempts.get(key), state.devices.policy.shadow
-    if attempt is None or attempt.hang is None or not hangs.saved(attempt.hang, where):
+    if attempt is None or attempt.phase != LAUNCHED or attempt.hang is None or not hangs.saved(attempt.hang, where):
         return
     _stop(state, key, attempt, Stop(HUNG, SIGTERM, HIT_GRACE_MS, attempt.hang.detail))
     for uuid in attempt.gpus:

@@ -92,6 +92,16 @@ def test_a_job_that_moves_on_while_its_evidence_is_saved_goes_on_and_is_watched_
     assert looks(made, TIMEOUT_S, sign=2) == [SAVE]
 
 
+def test_a_job_that_ends_while_its_evidence_is_saved_did_not_hang_and_its_device_stays() -> None:
+    made = watched()
+    look(made)
+    looks(made, TIMEOUT_S)
+    made.see(o.ProcessExited("j.1", o.Exit(executed=True, exit_code=0)))
+    assert recorded(made.see(o.EvidenceSaved("j.1", WHERE))) == [] and made.state.devices.troubles == {}
+    end = recorded(made.see(o.ReleaseChecked("j.1", {"processes": "gone"}, True)))[0]
+    assert end == finished()
+
+
 def test_a_job_that_named_no_time_is_never_asked_about_and_one_that_is_ending_not_any_more() -> None:
     made = node().running()
     assert looks(made, 1_000) == [] and made.see(o.EvidenceSaved("j.1", WHERE)) == []
