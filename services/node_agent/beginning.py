@@ -59,6 +59,8 @@ async def _ready(ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wa
         raise Refused(f"{key} cannot be started: GPU {', '.join(sorted(gone))} is not of this node any more")
     await ground.scrub.over(key, uuids)
     await ground.preflight.look(key, uuids)
+    if not wanted():  # its devices may have been waited for as long as they are cleared
+        raise Refused(f"{key} is not wanted any more")
     launch = await launch_of(order, ground.node_id, ground.machine, inventory, ground.driver, ground.instances, ground.bus)
     if order.spec.upload:
         pieces = fetched(order, ground.node_id, ground.bus)

@@ -125,6 +125,19 @@ async def test_what_begins_on_a_device_while_it_is_cleared_waits(world: World, t
     assert (await world.said(f.JobFinished, "second")).exit_code == 0
 
 
+async def test_what_is_stopped_while_it_waits_never_begins(world: World, tmp_path: Path) -> None:
+    world.agent.scrub.command.command = f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    await runs(world, "first", "true", GpuHold(DEVICE, 50))
+    await world.until((tmp_path / "begun").exists)
+    await runs(world, "second", f"touch {tmp_path}/ran", GpuHold(DEVICE, 50))
+    await world.until(lambda: "second.1" in world.agent.state.attempts)
+    await world.scheduler.send(world.stop_order("second"))
+    await world.until(lambda: world.agent.state.attempts["second.1"].stop is not None)
+    (tmp_path / "go").touch()
+    await world.said(f.JobRefused, "second")
+    assert world.of("second") == ["job.refused"] and not (tmp_path / "ran").exists()
+
+
 async def test_a_device_that_was_left_to_one_who_never_began_is_cleared_before_the_next(world: World, tmp_path: Path) -> None:
     scrub = world.agent.scrub
     scrub.command.command = f"echo once >> {tmp_path}/cleared"
