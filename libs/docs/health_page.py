@@ -16,10 +16,10 @@ FOLLOWS = (
     "an order that crossed it is refused. A job ends by the verdict, with the error as its detail; one that died of it before the agent "
     "heard of it is told from one that failed by itself. On a device that several share an application's error ends only the job whose "
     "process made it.",
-    "A reset waits until nobody has the device. What can be known of it is saved first (`evidence-*.json` in the agent's state directory), "
-    "then it is reset and looked at; one that is no better needs its machine to be started again. What is wrong outlives the agent; after "
-    "a start of the machine devices that answer are taken back. While more than half of a node's devices (MUSTER_HEALTH_BREAKER_PERCENT) "
-    "came to need a repair within 5 minutes (MUSTER_HEALTH_BREAKER_S), and more than one, none is reset.",
+    "A reset waits until nobody has the device. What can be known of it is saved first (`evidence-*.json`, the newest 100, in the agent's "
+    "state directory), then it is reset and looked at; one that is no better needs its machine to be started again. What is wrong "
+    "outlives the agent; after a start of the machine devices that answer are taken back. While more than half of a node's devices "
+    "(MUSTER_HEALTH_BREAKER_PERCENT) came to need a repair within 5 minutes (MUSTER_HEALTH_BREAKER_S), and more than one, none is reset.",
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
     "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. What a "
     "device mends by itself is counted per device, and told of (GpuErrorSeen) once in MUSTER_HEALTH_CORRECTED_WINDOW_S when there is "

@@ -1,12 +1,15 @@
 """The number of this agent's lives, and the name of its state directory, in small files that survive a power cut.
 
 The name tells an agent that goes on from one that begins with an empty directory under a known node id, which knows nothing of the jobs
-that the one before it may have left alive. So a state directory must never be copied to another machine.
+that the one before it may have left alive. So a state directory must never be copied to another machine. Of evidence the newest is kept:
+a job that hangs by design must not fill the disk.
 """
 
 import asyncio
 import secrets
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from libs.common.errors import Corrupt
 from services.node_agent import synced_file
@@ -14,6 +17,8 @@ from services.node_agent import synced_file
 FILE = "incarnation"
 NAME_FILE = "directory"
 NAME_BYTES = 12
+EVIDENCE: Final = "evidence-"
+EVIDENCE_KEPT: Final = 100
 
 
 class IncarnationFile:
@@ -45,3 +50,13 @@ class IncarnationFile:
 
     async def keep(self, name: str, data: bytes) -> None:
         await asyncio.to_thread(synced_file.replace, self.path.parent / name, data)
+        if name.startswith(EVIDENCE):
+            await asyncio.to_thread(_prune, self.path.parent)
+
+
+def _prune(folder: Path) -> None:
+    """Two at once may find the same ones."""
+    with suppress(FileNotFoundError):
+        found = sorted(folder.glob(f"{EVIDENCE}*.json"), key=lambda path: path.stat().st_mtime_ns)
+        for path in found[:-EVIDENCE_KEPT]:
+            path.unlink(missing_ok=True)
