@@ -47,9 +47,12 @@ def settled(job: Job) -> JobClosed | JobRequeued:
 
 
 def _reason(job: Job, members: list[MemberView]) -> str:
-    """Why the attempt did not succeed, in one word; empty when every member exited with 0."""
+    """Why the attempt did not succeed, in one word; empty when every member exited with 0. A member whose gang lost another one to its
+    machine waits for that one in vain: it hung for no reason of its own.
+    """
+    lost = any(member.reason in job_life.BY_THE_MACHINE for member in members)
     for member in members:
-        if member.reason in job_life.BY_THE_AGENT:
+        if member.reason in job_life.BY_THE_AGENT and not (lost and member.reason == job_life.HUNG):
             return member.reason
     if all(member.exit_code == 0 for member in members):
         return ""

@@ -66,3 +66,10 @@ def test_a_job_that_hung_is_tried_again_as_one_that_failed_by_itself() -> None:
     (closed,) = said(*run("hung"))
     assert isinstance(closed, f.JobClosed) and (closed.outcome, closed.reason) == ("failed", "hung")
     assert said(*run("hung", retries=1)) == [requeued("hung", counted=True)]
+
+
+def test_a_member_that_hung_because_its_gang_lost_another_one_to_its_machine_uses_up_no_retry() -> None:
+    gang = [*waiting("j", nodes=2), placed("j", member("a", 0), Member(NodeId("b"), 1, 1, (GpuHold(member("b", 0).gpus[0].uuid),)))]
+    hung = [started("j", "a"), started("j", "b"), finished("j", "a", None, signal=15, reason="hung"), released("j", "a")]
+    lost = [finished("j", "b", None, signal=9, reason="gpu_fault"), released("j", "b")]
+    assert said(registered("a"), registered("b"), gang, hung, lost)[0] == requeued("gpu_fault", counted=False)
