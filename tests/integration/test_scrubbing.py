@@ -55,6 +55,7 @@ async def test_what_operators_told_a_device_is_told_again_after_the_reset_and_na
     world.agent.scrub.command.command, world.agent.scrub.tell = "reset", told.append
     wishes = [ControlOrder(DEVICE, control, value, 7) for control, value in (("power", "300"), ("ecc", "on"))]
     world.agent.state.controls.wishes = {(order.uuid, order.control): order for order in wishes}
+    world.scheduler.controls = dict(world.agent.state.controls.wishes)  # else the next full desired state takes them back
     await runs(world, "j", "true")
     assert (await receipt(world, "j")).startswith("done: reset")
     assert (await world.driver.sample())[DEVICE].power_cap_mw == 300_000
