@@ -40,7 +40,7 @@ STAY: Final[dict[str, str]] = {
         node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
         ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S lost.SWEEP_S node_agent.decide.FINISHED_ALONE_NS
         node_agent.decide.KILL_AGAIN_NS node_agent.decide.KILL_SLACK_NS node_agent.service.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
-        node_agent.service.DRAIN_S engine.ASK_S daemons.LOOK_S daemons.KILL_S daemon.ASK_S daemon.SHELL_S
+        node_agent.service.DRAIN_S engine.ASK_S engine.WANTED_LOOK_S daemons.LOOK_S daemons.KILL_S daemon.ASK_S daemon.SHELL_S
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS state.HIT_GRACE_MS state.UNWANTED_GRACE_MS
         supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisors.CONNECT_AGAIN_S supervisors.MISSED_EVENTS_EVERY_S
         supervisors.STATUS_TIMEOUT_S supervisors.STOP_TIMEOUT_S vendor_process.DEATH_S
