@@ -45,8 +45,10 @@ STOPPED: Final = "stopped"
 
 
 def decide(state: State, now_ns: int) -> list[a.Action]:
-    """All that can be done now. Call again after any observation, and at `next_due_ns`. What a node is goes before what it says."""
-    if state.changed and not state.lost:
+    """All that can be done now. Call again after any observation, and at `next_due_ns`. What a node is goes before what it says of its
+    devices, and behind what it has said: the next incarnation accounts for no attempt whose end the log has.
+    """
+    if state.changed and not state.lost and not state.unstored:
         state.changed = False
         return [a.BeginAgain("its devices are others now")]
     asked = _write_lease(state)
@@ -65,18 +67,19 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
             marks.append(Mark(key, attempt.queued))
         _set_timer(state, key, attempt, now_ns)
     # What a device is goes first: nobody is placed on a bad one by the end of the job that had it.
-    of_devices = d.facts(state.devices, state.node_id, RECORD_FACTS_MAX)
+    of_devices = [] if state.changed else d.facts(state.devices, state.node_id, RECORD_FACTS_MAX)
     if of_devices or state.devices.unkept:
         asked.append(a.KeepDevices(d.kept(state.devices)))
-    facts = [*of_devices, *dc.facts(state.controls), *facts]
+    facts = [*of_devices, *([] if state.changed else dc.facts(state.controls)), *facts]
     if facts:
+        state.unstored += 1
         asked.append(a.Record(tuple(facts), tuple(marks)))
     return asked + _forget(state) + _ask_desired(state, now_ns) + _begin_again(state)
 
 
 def next_due_ns(state: State) -> int | None:
     """When something must be looked at although nothing happens; 0 or the past means now, None never."""
-    if state.touched or state.devices.unsaid:
+    if state.touched or (state.devices.unsaid and not state.changed):
         return 0
     times = [*state.timers.values(), *filter(None, (state.ask_at_ns, state.devices.look_at_ns))]
     return min(times, default=None)

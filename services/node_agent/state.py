@@ -53,7 +53,7 @@ ASK_JITTER_NS: Final = 200 * MS
 class State(msgspec.Struct, kw_only=True):
     """`desired_seq` is the sequence of the last full desired state: orders up to it are old. `touched` are the attempts to look
     at again; `timers` says when to look at one although nothing happened; `changed`: what the node registered of its devices is not so any
-    more. `release_ns` is how long a device may take to be clean.
+    more; `unstored` counts what was said and is not known to be in the log. `release_ns` is how long a device may take to be clean.
     """
 
     node_id: NodeId
@@ -78,6 +78,7 @@ class State(msgspec.Struct, kw_only=True):
     release_ns: int = 30_000_000_000
     devices: d.Devices = msgspec.field(default_factory=d.Devices)
     changed: bool = False
+    unstored: int = 0
     controls: dc.Controls = msgspec.field(default_factory=dc.Controls)
 
 
@@ -86,7 +87,7 @@ def begin(node_id: NodeId, incarnation: int, adopted: Sequence[o.Adopted], befor
     state = State(node_id=node_id, incarnation=incarnation)
     if before is not None:
         state.epoch, state.over, state.release_ns, state.devices = before.epoch, before.over, before.release_ns, before.devices
-        state.controls = before.controls
+        state.controls, state.unstored = before.controls, before.unstored
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
         state.lease_written_epoch, state.lease_written_ns = before.lease_written_epoch, before.lease_written_ns
@@ -353,7 +354,7 @@ def _attempt_saw(attempt: Attempt, seen: o.OfAttempt, now_ns: int) -> None:
 
 
 def _facts_stored(state: State, seq: int, marks: tuple[o.Mark, ...]) -> None:
-    state.acked_seq = max(state.acked_seq, seq)
+    state.acked_seq, state.unstored = max(state.acked_seq, seq), state.unstored - 1
     for mark in marks:
         attempt = state.attempts.get(mark.key)
         if attempt is not None:

@@ -8,6 +8,7 @@ from libs.common.model import MIG, GpuHold, GpuId
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent.controls import Key
+from services.node_agent.decide import next_due_ns
 from services.node_agent.holders import slices_of_others
 from tests.given_node import GPU, INCARNATION, NODE, Node, ref, start
 from tests.unit.test_agent_controls import OTHER, POWER, asked, became, desired, said
@@ -16,6 +17,7 @@ from tests.unit.test_agent_devices import ended, fault, left, node, others, reco
 ON = ControlOrder(GPU, "mig", "on", 30)
 PART = GpuId(f"{GPU}.1")
 CPX = ControlOrder(GPU, "compute-partition", "CPX", 31)
+STORED = o.FactsStored(40, ())
 AGAIN = a.BeginAgain("its devices are others now")
 
 
@@ -56,10 +58,25 @@ def test_the_next_agent_leaves_alone_what_is_so_and_what_was_not_to_be_had_and_s
 def test_other_devices_are_registered_before_anything_is_said_of_them() -> None:
     made = with_modes(node(), mig="off")
     asked(made, ON)
+    made.see(STORED)
     assert made.see(o.DevicesFound({(GPU, "mig"): "on"}, True), became(ON)) == [AGAIN]
     did = made.did()
     assert recorded(did) == [f.GpuRecovered(node_id=NODE, uuid=GPU), said(ON)] and AGAIN not in did
     assert made.state.controls.modes == {(GPU, "mig"): "on"}
+
+
+def test_they_are_registered_once_the_log_has_what_was_said_so_that_no_attempt_that_is_over_is_accounted_for() -> None:
+    made = with_modes(node(), mig="off").running()
+    made.see(STORED)
+    asked(made, ON)
+    ended(made)
+    assert others(left(made)) == [a.ControlDevice(ON), a.ForgetJob(ref(), 0)]
+    assert made.state.unstored > 0
+    waiting = made.see(o.DevicesFound({(GPU, "mig"): "on"}, True), became(ON))
+    assert (recorded(waiting), AGAIN in waiting, next_due_ns(made.state)) == ([], False, None)
+    while made.state.unstored > 1:
+        assert AGAIN not in made.see(STORED)
+    assert made.see(STORED) == [AGAIN]
 
 
 def test_devices_that_are_the_same_are_not_registered_again_nor_those_of_a_lost_node() -> None:
@@ -86,6 +103,7 @@ def test_the_other_parts_of_a_card_that_is_divided_no_more_are_told_nothing() ->
     made, whole = node(), replace(CPX, value="")
     made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX"}
     assert others(asked(made, whole, replace(whole, uuid=PART))) == [a.ControlDevice(whole)]
+    made.see(STORED)
     made.see(o.DevicesFound({(GPU, CPX.control): "SPX"}, True), became(whole))
     did = made.did()
     assert others(did) == [] and {fact for fact in recorded(did) if isinstance(fact, f.GpuControlled)} == {
