@@ -45,7 +45,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.a_gang_grows_whoever_waits: 60,
     planted.a_preempted_job_has_failed: 20,
     planted.a_turn_is_over_at_once: 20,
-    planted.who_had_its_turn_keeps_its_place: 20,
+    planted.who_had_its_turn_keeps_its_place: 50,
     planted.nobody_waits_for_another_job: 20,
     planted.an_extension_is_not_heard: 20,
     planted.a_take_over_forgets_what_is_held: 80,
