@@ -17,7 +17,7 @@ class Cuda:
     """The first device that is visible."""
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL("libcuda.so.1")
+        self.driver = ctypes.CDLL("libcuda.so.1")
         self.call("cuInit", 0)
         self.first_ns = time.time_ns()
         self.device, self.context = ctypes.c_int(), ctypes.c_void_p()
@@ -26,7 +26,7 @@ class Cuda:
         self.call("cuCtxSetCurrent", self.context)
 
     def call(self, name: str, *arguments: object) -> None:
-        code = getattr(self.library, name)(*arguments)
+        code = getattr(self.driver, name)(*arguments)
         if code:
             sys.exit(f"{name} answered {code}")
 
