@@ -114,7 +114,7 @@ class Group:
             for path in sorted(set(group.dirs.values())):
                 _enter(path)
             group.limit({})
-            group.memory_kills()
+            group.memory_kills()  # these open what is read later, before the supervisor counts its descriptors
             group.is_fresh()
         except OSError as error:
             group._broken = error
