@@ -50,7 +50,8 @@ FOLLOWS = (
     "The time is counted anew by each agent.",
     "Who is the bad one is told from who had errors where: a GPU on which three different jobs had errors that had none elsewhere is named "
     "by `muster health --gpu-id`, a job that had errors on different GPUs by `muster describe`.",
-    "MUSTER_HEALTH_SHADOW=1: errors are recorded with their verdicts, marked as shadow, and nothing follows.",
+    "MUSTER_HEALTH_SHADOW=1: errors are recorded with their verdicts, marked as shadow, and nothing follows, "
+    "but that a job ends by its own `--hang-timeout`.",
 )
 MEANS = {
     e.IGNORE: "it is recorded; nothing follows of it",
