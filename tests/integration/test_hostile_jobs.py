@@ -110,6 +110,15 @@ async def test_one_that_ignores_sigterm(world: World) -> None:
     await is_usable(world)
 
 
+async def test_many_that_ignore_sigterm_are_killed_with_their_first(world: World) -> None:
+    await world.start("j", "trap '' TERM; for each in $(seq 60); do sleep 60 & done; touch ready; while :; do sleep 1; done")
+    await world.until(lambda: (world.state_dir / "ready").exists())
+    await world.scheduler.send(world.stop_order("j", grace_ms=200))
+    finished = await world.said(f.JobFinished, "j")
+    assert finished.detail == "the main process was ended by signal 9 after a stop was requested"
+    await is_usable(world)
+
+
 async def test_one_that_leaves_its_device_with_somebody_else(world: World) -> None:
     await world.start("j", f"until [ -S keeper ]; do sleep 0.02; done; {sys.executable} -ISc '{HAND_OVER}'")
     await world.said(f.JobStarted, "j")

@@ -23,8 +23,8 @@ LEASE_EXPIRED = "lease_expired"
 
 
 class Ending:
-    """`reason` is why the main process was told to end, None while it was not; `left_behind` how many were there when it had ended. All
-    times are CLOCK_BOOTTIME nanoseconds.
+    """`reason` is why the main process was told to end, None while it was not; `left_behind` how many outlived one that was not killed
+    with everything. All times are CLOCK_BOOTTIME nanoseconds.
     """
 
     def __init__(self, job_pid: int, deadline: "memoryview[int] | None") -> None:
@@ -52,9 +52,11 @@ class Ending:
         self._kill_by(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
 
     def main_ended(self, now_ns: int) -> None:
-        """Descendants are left: they are asked, and soon killed."""
+        """Descendants are left: they are asked, and soon killed. Once everything is being killed nobody was left behind: whoever is still
+        there was sent the same signal, and the kernel ends them in any order."""
         self._main_alive = False
-        self.left_behind = self.signal_all(signal.SIGTERM)
+        if self._killing_since_ns is None:
+            self.left_behind = self.signal_all(signal.SIGTERM)
         self._kill_by(now_ns + SWEEP_GRACE_NS)
 
     def enforce(self, now_ns: int) -> None:
