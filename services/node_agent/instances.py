@@ -26,6 +26,8 @@ class Instances:
         self.driver, self.gpus, self.owned = driver, gpus, owned
         # A number that was read must not be another's before it is removed.
         self.turns: defaultdict[GpuId, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Cards on which a sweep found none, since when none was made.
+        self.bare: set[GpuId] = set()
         # Where the driver failed to make one, until that is told.
         self.failed: dict[GpuId, str] = {}
 
@@ -49,6 +51,7 @@ class Instances:
     async def _make(self, hold: GpuHold) -> MigInstance:
         start = (hold.mig_slices & -hold.mig_slices).bit_length() - 1
         what = f"MIG instance {hold.mig_profile} at slice {start} of GPU {hold.uuid}"
+        self.bare.discard(hold.uuid)
         try:
             done = await self.driver.control(hold.uuid, CreateMigInstance(hold.mig_profile, start))
         except MusterError as error:
@@ -63,8 +66,10 @@ class Instances:
 
     async def sweep(self, uuids: Iterable[GpuId], key: str = "") -> dict[GpuId, str]:
         """Removes from these devices every instance that no attempt but this one owns; what is left there, and why. Safe to do twice."""
-        able = [gpu.uuid for gpu in self.gpus() if gpu.mig_profiles]
+        able = [gpu.uuid for gpu in self.gpus() if gpu.mig_profiles and gpu.uuid not in self.bare]
         cut = [uuid for uuid in uuids if uuid in able]
+        if not cut:
+            return {}
         found = await asyncio.gather(*(self._sweep(uuid, key) for uuid in cut))
         return {uuid: why for uuid, why in zip(cut, found, strict=True) if why}
 
@@ -89,6 +94,8 @@ class Instances:
     async def _nobodys(self, uuid: GpuId, key: str) -> list[MigInstance]:
         done = await self.driver.control(uuid, ListMigInstances())
         there = () if isinstance(done, Lacking) else done.instances
+        if not there:
+            self.bare.add(uuid)
         owned = self.owned(key).get(uuid, 0)
         return [one for one in there if not one.slices & owned]
 

@@ -60,6 +60,8 @@ class JobDirectories:
         self.keep = keep
         self.kept = KeptDirectories(self.jobs_dir)
         self.guard: asyncio.TimerHandle | None = None
+        # Of attempts whose process is about to begin; of the others their markers tell.
+        self.ways: dict[str, str] = {}
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         self.on_event = on_event
@@ -111,10 +113,12 @@ class JobDirectories:
         try:
             if launch.account is not None:
                 await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)
+            self.ways[key_of(launch.ref)] = launch.used.way
             await self.supervisors.launch(request)
         except AlreadyStarted as error:
             raise AlreadyLaunched(str(error)) from error
         except (Refused, OSError) as error:
+            self.ways.pop(key_of(launch.ref), None)
             await asyncio.to_thread(_remove_unmarked, job_dir)
             raise Refused(f"{key_of(launch.ref)} cannot be started: {error}") from error
 
@@ -231,9 +235,11 @@ class JobDirectories:
 
     def _told(self, key: Key, event: str, record: Mapping[str, Any]) -> None:
         name = f"{key[0]}.{key[1]}"
+        way = self.ways.pop(name, None)
         if event == "started":
             began_ns = processes.boot_ns_of(record["job_start_ticks"])
-            self.on_event(ProcessStarted(name, record["job_pid"], began_ns, self._used(AttemptRef(JobId(key[0]), key[1])).way))
+            way = self._used(AttemptRef(JobId(key[0]), key[1])).way if way is None else way
+            self.on_event(ProcessStarted(name, record["job_pid"], began_ns, way))
         else:
             self.on_event(ProcessExited(name, _exit(record)))
 

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common.model import AttemptRef, JobId
 from services.node_agent.retention import Keep, Kept, Pruned, surplus
@@ -21,6 +21,12 @@ from services.node_agent.supervision import records
 # In a directory whose output's end the store has not taken yet.
 UNCOPIED: Final = "uncopied"
 MARKERS_MAX: Final = 10_000
+
+
+class Found(NamedTuple):
+    kept: Kept
+    is_pruned: bool
+    is_uncopied: bool
 
 
 class KeptDirectories:
@@ -34,8 +40,8 @@ class KeptDirectories:
 
     async def load(self) -> None:
         """What an agent before this one left, the oldest first."""
-        found = await asyncio.to_thread(lambda: [_kept(path.parent) for path in self.jobs_dir.glob(f"*/{records.DONE}")])
-        for one in sorted(found, key=lambda one: one.ended_ns):
+        found = await asyncio.to_thread(lambda: [_found(str(path.parent)) for path in self.jobs_dir.glob(f"*/{records.DONE}")])
+        for one in sorted(found, key=lambda one: one.kept.ended_ns):
             self._add(one)
 
     def hold(self, name: str) -> None:
@@ -44,20 +50,21 @@ class KeptDirectories:
             (self.jobs_dir / name / UNCOPIED).touch()
 
     async def add(self, name: str) -> None:
-        """An attempt was forgotten."""
-        job_dir = self.jobs_dir / name
-        deep = any(entry.is_dir(follow_symlinks=False) for entry in os.scandir(job_dir))
-        self._add(await asyncio.to_thread(_kept, job_dir) if deep else _kept(job_dir))
+        """An attempt was forgotten. What it left in folders of its own may be much."""
+        job_dir = f"{self.jobs_dir}/{name}"
+        with os.scandir(job_dir) as entries:
+            deep = any(entry.is_dir(follow_symlinks=False) for entry in entries)
+        self._add(await asyncio.to_thread(_found, job_dir) if deep else _found(job_dir))
 
-    def _add(self, one: Kept) -> None:
-        job_dir = self.jobs_dir / one.name
-        if is_pruned(job_dir):
+    def _add(self, found: Found) -> None:
+        one = found.kept
+        if found.is_pruned:
             self.markers.append(one.name)
             return
         self.kept[one.name] = one
         self.size_bytes += one.size_bytes
-        if (job_dir / UNCOPIED).exists():
-            record = records.read_exit(str(job_dir))
+        if found.is_uncopied:
+            record = records.read_exit(f"{self.jobs_dir}/{one.name}")
             self.held[one.name] = record["rank"] if record is not None else 0
 
     async def prune(self, keep: Keep, dry_run: bool = False) -> Pruned:
@@ -92,15 +99,23 @@ def is_pruned(job_dir: Path) -> bool:
     return (job_dir / records.DONE).exists() and not (job_dir / records.EXIT).exists()
 
 
-def _kept(job_dir: Path) -> Kept:
+def _found(job_dir: str) -> Found:
     """The directory changed last when it was forgotten."""
-    return Kept(job_dir.name, _size(job_dir), job_dir.stat().st_mtime_ns)
+    names = os.listdir(job_dir)
+    kept = Kept(os.path.basename(job_dir), _size(job_dir), os.stat(job_dir).st_mtime_ns)
+    return Found(kept, records.EXIT not in names, UNCOPIED in names)
 
 
-def _size(job_dir: Path) -> int:
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(job_dir) for name in names if name != records.DONE
-    )
+def _size(job_dir: str | Path) -> int:
+    size, folders = 0, [str(job_dir)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.name != records.DONE:
+                    size += entry.stat(follow_symlinks=False).st_size
+    return size
 
 
 def _empty(job_dir: Path) -> int:

@@ -53,6 +53,7 @@ class Means:
 
     def forget(self, key: str) -> None:
         self.shares.forget(key)
+        self.containers.forget(key)
 
     async def close(self) -> None:
         """All of it lives on."""

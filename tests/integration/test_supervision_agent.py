@@ -13,7 +13,7 @@ import pytest
 from supervision_world import PATIENT, WAIT_S, World, gone, kill, world_at
 
 from libs.common.errors import Refused
-from services.node_agent.supervision import lost, order, output, processes, records
+from services.node_agent.supervision import lost, order, output, processes, records, supervisor, supervisors
 from services.node_agent.supervision.supervisors import AGENT_SOCKET, AlreadyStarted
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +46,27 @@ def killed_agent(state_dir: Path, script: str) -> tuple[int, int]:
         job_pid, zygote_pid = map(int, agent.stdout.readline().split())
         agent.kill()
     return job_pid, zygote_pid
+
+
+@pytest.mark.parametrize("folder", ["near", "far" * 40])
+def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is(tmp_path: Path, folder: str) -> None:
+    state_dir = tmp_path / folder
+    state_dir.mkdir()
+    message = {"event": "started", "job_id": "j", "attempt": 1}
+    assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
+    with supervisors._bind(str(state_dir)) as events:
+        assert supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
+        told = supervisors._told.decode(events.recv(supervisors.DATAGRAM_BYTES))
+    assert (told.event, told.job_id, told.attempt) == ("started", "j", 1)
+    assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
+
+
+async def test_what_else_is_sent_to_the_agent_is_passed_over(world: World) -> None:
+    for said in (b"", b"not json", b"[1]", b'{"event": "exited", "job_id": "job", "attempt": "1"}'):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(said, f"{world.supervisors.state_dir}/{AGENT_SOCKET}")
+    key = await world.shell("job", "true")
+    assert (await world.told(key, "exited"))["exit_code"] == 0
 
 
 async def test_a_killed_supervisor_takes_its_job_along_and_is_reported_lost(world: World) -> None:

@@ -49,6 +49,8 @@ class Containers:
         self.jobs_dir, self.setting = jobs_dir, engine
         self.removing: asyncio.Task[None] | None = None
         self.begun: dict[str, None] = {}
+        # Jobs without one, of which no marker need be asked.
+        self.without: set[str] = set()
 
     def adopt(self, keys: Collection[str]) -> None:
         """Of `keys` the node accounts for; what else the agent before this one left is removed. Nobody waits for it: an engine may hang,
@@ -82,6 +84,7 @@ class Containers:
     ) -> Launch:
         """The launch of the runner, for a job with an image. Raises NoImage or Refused."""
         if not order.spec.image:
+            self.without.add(key_of(launch.ref))
             return launch
         engine = self._engine()
         if engine is None:
@@ -100,6 +103,9 @@ class Containers:
         workdir = made.workdir if order.spec.workdir or order.spec.upload else ""
         env = {VARIABLE: msgspec.json.encode(made).decode()}
         return replace(launch, argv=argv, env=env, workdir=workdir, limits={}, container=True)
+
+    def forget(self, key: str) -> None:
+        self.without.discard(key)
 
     async def let_go(self, key: str) -> dict[str, str]:
         """Removes what is left of the attempt's container; what the receipt says of it, nothing for a job without one."""
@@ -120,7 +126,9 @@ class Containers:
 
     def _has_one(self, key: str) -> bool:
         """By the attempt's own marker, so that a quarantine holds under the next agent too."""
-        return self.jobs_dir is not None and bool(records.read_summary(f"{self.jobs_dir}/{key}").get("note", {}).get("container"))
+        if self.jobs_dir is None or key in self.without:
+            return False
+        return bool(records.read_summary(f"{self.jobs_dir}/{key}").get("note", {}).get("container"))
 
     def _mount(self, key: str) -> str:
         """Beside the job directories: what is removed there must never be somebody's files."""

@@ -104,6 +104,9 @@ class Group:
     def __init__(self, dirs: Mapping[str, str]) -> None:
         self.dirs = dict(dirs)
         self._open: dict[str, int] = {}
+        self._kills = 0
+        self._wanted: Limits | None = None
+        self._texts: list[tuple[str, str]] = []
         self._broken: OSError | None = None
         self._filtered = False
 
@@ -114,8 +117,10 @@ class Group:
             for path in sorted(set(group.dirs.values())):
                 _enter(path)
             group.limit({})
-            group.memory_kills()  # these open what is read later, before the supervisor counts its descriptors
+            group.new_memory_kills()  # these open what is read later, before the supervisor counts its descriptors
+            group.others()
             group.is_fresh()
+            group._shared_bytes(group.dirs.get(MEMORY, ""))
         except OSError as error:
             group._broken = error
         return group
@@ -129,10 +134,12 @@ class Group:
         """Raises OSError when the kernel refuses what was asked for, or to let this process in: then no job may start here."""
         if self._broken is not None:
             raise self._broken
-        for controller, path in self.dirs.items():
-            for name, text in _files(controller, path, wanted):
-                if self._read(f"{path}/{name}") != f"{text}\n".encode():  # which costs less than to write the same again
-                    self._write(f"{path}/{name}", text)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._texts = [(f"{path}/{name}", text) for each, path in self.dirs.items() for name, text in _files(each, path, wanted)]
+        for file, text in self._texts:
+            if self._read(file) != f"{text}\n".encode():  # which costs less than to write the same again
+                self._write(file, text)
         self._deny(wanted.get("denied", []))
 
     def _deny(self, denied: list[list[int]]) -> None:
@@ -147,20 +154,29 @@ class Group:
             for major, minor in denied:
                 _write(f"{path}/devices.deny", f"c {major}:{minor} rwm")
 
-    def memory_kills(self) -> int:
-        """How many of its processes the kernel has ended for want of memory, ever."""
+    def new_memory_kills(self) -> int:
+        """How many of its processes the kernel has ended for want of memory since this was last asked."""
         path = self.dirs.get(MEMORY, "")
         words = self._read(f"{path}/memory.events" if _is_v2(path) else f"{path}/memory.oom_control").split() if path else []
-        return int(words[words.index(b"oom_kill") + 1]) if b"oom_kill" in words else 0
+        before, self._kills = self._kills, int(words[words.index(b"oom_kill") + 1]) if b"oom_kill" in words else 0
+        return self._kills - before
 
     def is_fresh(self) -> bool:
-        """Whether another attempt may be in it: nobody is but its supervisor, and no memory is that only a deletion would free."""
-        _, _, shared = self._read(f"{self.dirs[MEMORY]}/memory.stat").partition(b"\nshmem ") if MEMORY in self.dirs else (b"", b"", b"")
-        return not self.others() and int(shared.split(maxsplit=1)[0] if shared else 0) <= LEFT_MAX_BYTES
+        """Whether another attempt may be in it: no memory is that only a deletion would free. Of what kind it is costs the kernel more
+        to say than how much there is."""
+        path = self.dirs.get(MEMORY, "")
+        all_of_it = self._read(f"{path}/{'memory.current' if _is_v2(path) else 'memory.usage_in_bytes'}") if path else b""
+        return int(all_of_it or 0) <= LEFT_MAX_BYTES or self._shared_bytes(path) <= LEFT_MAX_BYTES
+
+    def _shared_bytes(self, path: str) -> int:
+        _, _, shared = self._read(f"{path}/memory.stat").partition(b"\nshmem ")
+        return int(shared.split(maxsplit=1)[0] if shared else 0)
 
     def others(self) -> list[int]:
         """Who is in it beside its supervisor."""
-        told = self._read(f"{self.path}/cgroup.procs") if self.path else b""
+        told = b""
+        while self.path and (part := self._read(f"{self.path}/cgroup.procs", len(told))):
+            told += part
         return [pid for pid in map(int, told.split()) if pid != os.getpid()]
 
     def _write(self, path: str, text: str) -> None:
@@ -170,14 +186,12 @@ class Group:
         except OSError as error:
             raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, of {text!r}", path) from None
 
-    def _read(self, path: str) -> bytes:
-        """Nothing where there is no such file."""
-        told = b""
-        with contextlib.suppress(OSError):
-            descriptor = self._file(path)
-            while part := os.pread(descriptor, READ_BYTES, len(told)):
-                told += part
-        return told
+    def _read(self, path: str, offset: int = 0) -> bytes:
+        """Nothing where there is no such file. All of it at once, but of a list of processes."""
+        try:
+            return os.pread(self._file(path), READ_BYTES, offset)
+        except OSError:
+            return b""
 
     def _file(self, path: str) -> int:
         if path not in self._open:

@@ -113,10 +113,13 @@ def _check_account(ids: list[Any]) -> None:
 
 
 def _check_texts(name: str, values: list[Any]) -> None:
-    for value in values:
-        if not isinstance(value, str) or "\0" in value:
-            raise ValueError(f"{name} must hold text without NUL bytes")
-        os.fsencode(value)  # raises a ValueError too: text that no argument or variable can carry
+    try:
+        text = "".join(values)
+    except TypeError:
+        text = "\0"
+    if "\0" in text:
+        raise ValueError(f"{name} must hold text without NUL bytes")
+    os.fsencode(text)  # raises a ValueError too: text that no argument or variable can carry
 
 
 def _check_environment(env: dict[str, Any]) -> None:

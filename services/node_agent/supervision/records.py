@@ -7,7 +7,6 @@ place, so that the end can be recorded on a full disk.
 There are no more files, because ext4 searches long for a free inode where many were deleted within the last minutes.
 """
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -83,11 +82,14 @@ def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
     started before, and OSError when the disk has no room; in both cases nothing is started."""
     body = json.dumps(summary).encode()
     assert len(body) < MAX_MARKER_BYTES // 2, "who claims must see the whole marker"
-    os.makedirs(os.path.dirname(job_dir), mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
+    try:
         os.mkdir(job_dir, mode=0o700)
-    if os.path.exists(f"{job_dir}/{DONE}"):
-        raise FileExistsError(f"{job_dir}/{DONE} exists: this attempt was started before")
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(job_dir), mode=0o700, exist_ok=True)
+        os.mkdir(job_dir, mode=0o700)
+    except FileExistsError:
+        if os.path.exists(f"{job_dir}/{DONE}"):
+            raise FileExistsError(f"{job_dir}/{DONE} exists: this attempt was started before") from None
     marker = os.open(f"{job_dir}/{MARKER}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(marker, body)
@@ -248,7 +250,7 @@ def _parse(raw: bytes) -> dict[str, Any] | None:
     """None for nothing, and for what a power cut tore."""
     text = raw.strip(b"\0 \n")
     try:
-        found = json.loads(text) if text else None
+        found = json.loads(text.decode()) if text else None  # of bytes it would guess the encoding
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -30,6 +30,8 @@ from services.node_agent.supervision.stdin_feed import StdinFeed
 OUT_OF_MEMORY = "out_of_memory"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
+# What a socket's address has room for.
+ADDRESS_BYTES = 107
 TELL_WAIT_S = 0.5
 
 
@@ -40,22 +42,28 @@ def supervise(order: Order, group: Group) -> bool:
 
 
 def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> bool:
-    """One datagram; whether it lies before a living agent. The agent's queue holds few: `wait_s` is how long one may wait for room.
-    The folder is opened first: a socket's address has room for 107 bytes only."""
-    folder, _, name = agent_socket.rpartition("/")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        descriptor = -1
-        try:
-            descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            sender.connect(f"/proc/self/fd/{descriptor}/{name}")
+    """One datagram; whether it lies before a living agent. The agent's queue holds few: `wait_s` is how long one may wait for room."""
+    said = json.dumps(message).encode()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(wait_s)
-            sender.send(json.dumps(message).encode())
-        except OSError:
-            return False
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            if len(os.fsencode(agent_socket)) <= ADDRESS_BYTES:
+                sender.sendto(said, agent_socket)
+            else:
+                _send_far(sender, said, agent_socket)
+    except OSError:
+        return False
     return True
+
+
+def _send_far(sender: socket.socket, said: bytes, agent_socket: str) -> None:
+    """Through the folder's descriptor, for an address that is too long."""
+    folder, _, name = agent_socket.rpartition("/")
+    descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sender.sendto(said, f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)
 
 
 def enter() -> None:
@@ -111,14 +119,12 @@ def _refuse(order: Order, group: Group, reason: str, exit_code: int | None, deta
 
 
 def _identity(order: Order, control: str, group: Group) -> Identity:
-    me = processes.process(os.getpid())
-    assert me is not None
     return Identity(
         job_id=order["job_id"],
         attempt=order["attempt"],
         rank=order["rank"],
-        pid=me.pid,
-        start_ticks=me.start_ticks,
+        pid=os.getpid(),
+        start_ticks=_start_ticks(os.getpid()),
         job_pid=0,
         job_start_ticks=0,
         boot_id=processes.boot_id(),
@@ -126,6 +132,14 @@ def _identity(order: Order, control: str, group: Group) -> Identity:
         control=control,
         cgroup=group.path,
     )
+
+
+@functools.cache
+def _start_ticks(pid: int) -> int:
+    """Of this process."""
+    me = processes.process(pid)
+    assert me is not None
+    return me.start_ticks
 
 
 class Supervision:
@@ -136,7 +150,7 @@ class Supervision:
         self._loop = PollLoop()
         self._wakeups = self._listen_to_signals()
         self._order = order
-        self._group, self._killed_before = group, group.memory_kills()
+        self._group = group
         self._deadline = deadline
         self._main_status: int | None = None
         self._failure: tuple[int, str] | None = None
@@ -295,7 +309,7 @@ class Supervision:
             record["exit_code"] = os.WEXITSTATUS(status)
             how = f"the main process exited with {record['exit_code']}"
         record["reason"] = self._ending.reason or record["reason"]
-        if kills := self._group.memory_kills() - self._killed_before:
+        if kills := self._group.new_memory_kills():
             how = self._out_of_memory(record, kills) + how
         why = {"stopped": " after a stop was requested", LEASE_EXPIRED: " because the node's lease ran out"}.get(record["reason"], "")
         left = f"; it left {self._ending.left_behind} processes behind, which were ended" if self._ending.left_behind else ""

@@ -9,13 +9,14 @@ import asyncio
 import binascii
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from libs.common.errors import Refused
 from services.node_agent.supervision import cgroups, control_client, lost, order, processes, records
@@ -63,6 +64,17 @@ class LaunchRequest:
     limits: Limits = field(default_factory=Limits)
     account: list[int] = field(default_factory=list)
     note: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A datagram (`supervisor.tell`)."""
+
+    event: str
+    job_id: str
+    attempt: int
+
+
+_told = msgspec.json.Decoder(Told)
 
 
 class Known(NamedTuple):
@@ -304,14 +316,14 @@ class Supervisors:
         """Datagrams are hints: what they say is read from the job's own files."""
         for _ in range(MAX_DATAGRAMS_AT_ONCE):
             try:
-                message = json.loads(self._events.recv(DATAGRAM_BYTES))
+                message = _told.decode(self._events.recv(DATAGRAM_BYTES))
             except BlockingIOError:
                 return
-            except ValueError:
+            except msgspec.DecodeError:
                 continue
-            job = self._jobs.get((message["job_id"], message["attempt"]))
+            job = self._jobs.get((message.job_id, message.attempt))
             if job is not None:
-                self._told(job, message["event"])
+                self._told(job, message.event)
 
     def _told(self, job: _Job, event: str) -> None:
         if event == "started":

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from typing import Any
 
+import msgspec
+
 from services.node_agent.supervision import order, zygote
 
 TRIES = 5
@@ -87,7 +89,7 @@ class ZygoteLink:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 size = int.from_bytes(await self._reader.readexactly(order.FRAME_PREFIX_BYTES), "big")
-                message = json.loads(await self._reader.readexactly(size))
+                message = msgspec.json.decode(await self._reader.readexactly(size))
                 answered += 1
                 waiting = self._replies.popleft()
                 if not waiting.done():
