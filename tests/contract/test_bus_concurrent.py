@@ -2,7 +2,7 @@
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,11 +55,19 @@ class Slow:
         return data
 
 
+async def settled(holds: Callable[[], bool]) -> None:
+    """It has come to hold, and what more there may be has had its time."""
+    async with asyncio.timeout(ANSWER_S):
+        while not holds():
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+
+
 async def test_a_slow_answer_holds_up_nobody(bus: Bus) -> None:
     slow = Slow()
     await bus.subscribe("ask", slow.answer, concurrent=True)
     waiting = asyncio.create_task(bus.request("ask", b"slow", ANSWER_S))
-    await asyncio.sleep(0.05)
+    await settled(lambda: slow.running > 0)
     assert await bus.request("ask", b"quick", ANSWER_S) == b"quick"
     slow.go.set()
     assert await waiting == b"slow"
@@ -69,7 +77,7 @@ async def test_no_more_than_the_bound_are_answered_at_once_and_none_is_lost(bus:
     slow = Slow()
     await bus.subscribe("ask", slow.answer, concurrent=True)
     asks = [asyncio.create_task(bus.request("ask", b"slow", ANSWER_S)) for _ in range(CONCURRENT_MAX + 20)]
-    await asyncio.sleep(0.1)
+    await settled(lambda: slow.running >= CONCURRENT_MAX)
     assert (slow.running, slow.most) == (CONCURRENT_MAX, CONCURRENT_MAX)
     slow.go.set()
     assert await asyncio.gather(*asks) == [b"slow"] * len(asks)
@@ -84,7 +92,7 @@ async def test_a_plain_subscription_answers_one_at_a_time_in_order(bus: Bus) -> 
 
     await bus.subscribe("ask", answer)
     asks = [asyncio.create_task(bus.request("ask", data, ANSWER_S)) for data in (b"slow", b"1", b"2", b"3")]
-    await asyncio.sleep(0.05)
+    await settled(lambda: bool(heard))
     assert heard == [b"slow"]
     slow.go.set()
     await asyncio.gather(*asks)
@@ -105,8 +113,5 @@ async def test_of_a_queue_one_hears_each_message_and_of_others_all_do(bus: Bus) 
         await bus.subscribe("told", listener(name), concurrent=True, queue=queue)
     for _ in range(10):
         await bus.publish("told", b"")
-    async with asyncio.timeout(ANSWER_S):
-        while len(heard) < 20:
-            await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)
+    await settled(lambda: len(heard) >= 20)
     assert len(heard) == 20 and heard.count("c") == 10
