@@ -56,6 +56,10 @@ class Leases:
         self.granted[node_id] = now + cluster.timing.lease_ms * MS
         return cluster.timing.lease_ms
 
+    def returned(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
+        """The log has taken that it came back: it is given leases from now on, so its silence counts from now on."""
+        self._count_from(cluster, node_id, now)
+
     def extension_is_over(self, cluster: Cluster, now: int) -> bool:
         """Whether the long lease of a planned stop before this term can be held by nobody any more."""
         if not cluster.extension_ms:
@@ -98,8 +102,11 @@ class Leases:
             watch = (node.usable, node.replaced[-1] if node.replaced else node.incarnation)
             if _counts(node) and self.watched.get(node.node_id) != watch:
                 self.watched[node.node_id] = watch
-                self.noticed[node.node_id] = now
-                self.granted[node.node_id] = max(self.granted.get(node.node_id, 0), now + cluster.timing.lease_ms * MS)
+                self._count_from(cluster, node.node_id, now)
+
+    def _count_from(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
+        self.noticed[node_id] = now
+        self.granted[node_id] = max(self.granted.get(node_id, 0), now + cluster.timing.lease_ms * MS)
 
     def _cannot_tell(self, cluster: Cluster, now: int) -> bool:
         """Whether this process itself is the one that does not hear; while it is, and once after, every count starts

@@ -30,6 +30,7 @@ from libs.common.facts import (
     NodeRegistered,
     NodeRemovalRequested,
     NodeRemoved,
+    NodeReturned,
     TermBegan,
 )
 from libs.common.inventory import Stocks
@@ -155,6 +156,9 @@ class Scheduler:
         self.stocks.follow(self.acked, fold.apply_entry(self.acked, entry.seq, entry.subject, commit))
         if any(isinstance(fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved) for fact in commit.facts):
             self.roster = None
+        for fact in commit.facts:
+            if isinstance(fact, NodeReturned):
+                self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
             for node_id, control in orders.control_orders(self.acked, commit.facts, entry.seq):
                 self.outgoing.put_nowait((node_id, [control]))

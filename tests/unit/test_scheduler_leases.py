@@ -113,6 +113,20 @@ def test_a_planned_stop_is_over_when_every_node_has_taken_a_lease_of_the_next_te
     assert not term.leases.extension_is_over(state, term.now)
 
 
+def test_a_node_that_came_back_is_counted_from_when_the_log_has_it() -> None:
+    """Until then it is given no lease, however long that takes."""
+    state = cluster()
+    tell(state, f.NodeLost(node_id=C, incarnation=1, reason="silent"))
+    term = Term(state)
+    term.run(60_000 * MS, A, B)
+    tell(state, registered("c", incarnation=2))
+    tell(state, f.NodeReturned(node_id=C, incarnation=2))
+    assert term.run(60_000 * MS + LEASE, A, B) == []
+    term.leases.returned(state, C, term.now)
+    assert term.run(60_000 * MS + 2 * LEASE + MARGIN, A, B) == []
+    assert term.run(60_000 * MS + 2 * LEASE + MARGIN + 2 * STEP, A, B) == [C]
+
+
 def replaced(state: Cluster) -> None:
     """Node c begins with another state directory."""
     tell(state, registered("c", incarnation=2, directory="one"))
