@@ -26,7 +26,7 @@ class Instances:
         self.driver, self.gpus, self.owned = driver, gpus, owned
         # A number that was read must not be another's before it is removed.
         self.turns: defaultdict[GpuId, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Cards on which a sweep found none, since when none was made.
+        # Cards on which a sweep found none, since when none was to be made.
         self.bare: set[GpuId] = set()
         # Where the driver failed to make one, until that is told.
         self.failed: dict[GpuId, str] = {}
@@ -66,12 +66,15 @@ class Instances:
 
     async def sweep(self, uuids: Iterable[GpuId], key: str = "") -> dict[GpuId, str]:
         """Removes from these devices every instance that no attempt but this one owns; what is left there, and why. Safe to do twice."""
-        able = [gpu.uuid for gpu in self.gpus() if gpu.mig_profiles and gpu.uuid not in self.bare]
+        able = [gpu.uuid for gpu in self.gpus() if gpu.mig_profiles]
         cut = [uuid for uuid in uuids if uuid in able]
-        if not cut:
-            return {}
         found = await asyncio.gather(*(self._sweep(uuid, key) for uuid in cut))
         return {uuid: why for uuid, why in zip(cut, found, strict=True) if why}
+
+    async def release(self, uuids: Iterable[GpuId], key: str) -> dict[GpuId, str]:
+        """The sweep at the end of an attempt, which does not ask cards on which there was nothing before it and nothing was made."""
+        maybe = [uuid for uuid in uuids if uuid not in self.bare]
+        return await self.sweep(maybe, key) if maybe else {}
 
     async def clear(self, uuids: Sequence[GpuId], tell: Callable[[DeviceAils], None], key: str = "") -> None:
         """Sweeps where no release is that tells what is left: such a device is quarantined until a sweep leaves nothing. So is one on which
@@ -94,7 +97,7 @@ class Instances:
     async def _nobodys(self, uuid: GpuId, key: str) -> list[MigInstance]:
         done = await self.driver.control(uuid, ListMigInstances())
         there = () if isinstance(done, Lacking) else done.instances
-        if not there:
+        if not isinstance(done, Lacking) and not there:
             self.bare.add(uuid)
         owned = self.owned(key).get(uuid, 0)
         return [one for one in there if not one.slices & owned]

@@ -116,6 +116,7 @@ class JobDirectories:
             self.ways[key_of(launch.ref)] = launch.used.way
             await self.supervisors.launch(request)
         except AlreadyStarted as error:
+            self.ways.pop(key_of(launch.ref), None)
             raise AlreadyLaunched(str(error)) from error
         except (Refused, OSError) as error:
             self.ways.pop(key_of(launch.ref), None)

@@ -44,7 +44,7 @@ async def check(
     unseen = without_nodes(driver, alone)
     try:
         async with asyncio.timeout(within_s):
-            cut = {} if left else await instances.sweep(action.gpus, key_of(action.ref))
+            cut = {} if left else await instances.release(action.gpus, key_of(action.ref))
             held = {**await driver.unclean(alone), **cut}
     except TimeoutError:
         cut = dict.fromkeys(action.gpus, NO_ANSWER) if action.cut else {}

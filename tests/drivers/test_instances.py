@@ -79,6 +79,31 @@ async def test_only_what_no_attempt_owns_is_removed_whoever_made_it(node: Node) 
     assert await node.there() == []
 
 
+async def test_an_end_asks_only_cards_on_which_there_may_be_one(node: Node, fakes: Fakes) -> None:
+    assert await node.instances.release([FIRST], "mine.1") == {}
+    fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 999")
+    assert await node.instances.release([FIRST], "mine.1") == {}
+    fakes.tell("nvidia")
+    await node.instances.make([hold()])
+    assert await node.instances.release([FIRST], "mine.1") == {}
+    assert await node.there() == []
+
+
+async def test_a_card_that_does_not_tell_is_asked_again(node: Node, fakes: Fakes) -> None:
+    await node.instances.make([hold()])
+    fakes.tell("nvidia", "nvmlDeviceGetGpuInstances 0 3")
+    await node.instances.release([FIRST], "mine.1")
+    fakes.tell("nvidia")
+    assert await node.instances.release([FIRST], "mine.1") == {}
+    assert await node.there() == []
+
+
+async def test_what_somebody_makes_by_hand_is_gone_before_an_attempt_has_its_place(node: Node) -> None:
+    assert await node.instances.release([FIRST], "mine.1") == {}
+    await node.driver.control(FIRST, r.CreateMigInstance("3g.40gb", 4))
+    assert await node.instances.make([hold()]) == {FIRST: HIGH}
+
+
 async def test_what_the_driver_does_not_remove_is_named_until_it_does(node: Node, fakes: Fakes) -> None:
     await node.instances.make([hold()])
     fakes.tell("nvidia", "nvmlComputeInstanceDestroy 0 19")

@@ -61,7 +61,8 @@ async def test_a_job_over_its_memory_is_ended_and_the_end_says_so(world: World, 
     record = await world.told(key, "exited")
     assert (record["reason"], record["signal"]) == ("out_of_memory", 9)
     assert record["detail"].startswith("out of host memory: the kernel ended 1 of its processes at the job's limit of 64 MiB")
-    assert (await world.run("next", "echo ok"))["reason"] == "exited"
+    after = await world.run("next", "exit 3")
+    assert (after["reason"], after["exit_code"], "memory" in after["detail"]) == ("exited", 3, False)
 
 
 async def test_of_many_small_processes_the_job_s_are_ended_and_not_their_supervisor(world: World, home: Home) -> None:

@@ -119,6 +119,23 @@ async def test_many_that_ignore_sigterm_are_killed_with_their_first(world: World
     await is_usable(world)
 
 
+@pytest.mark.parametrize(("killed", "enforced", "left"), [(True, True, 0), (True, False, 1), (False, True, 1)])
+def test_who_was_killed_with_the_main_process_was_not_left_behind(killed: bool, enforced: bool, left: int) -> None:
+    code = [
+        "import signal, subprocess, sys",
+        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})",
+        "from services.node_agent.supervision.ending import Ending",
+        "subprocess.Popen(['sleep', '60'])",
+        "ending = Ending(1 << 22, None)",
+        "ending.stop(signal.SIGKILL, 0, 1)",
+        "ending.enforce(1)" if enforced else "",
+        f"ending.main_ended(2, {killed})",
+        "print(ending.left_behind)",
+        "ending.enforce(2)",
+    ]
+    assert subprocess.run([sys.executable, "-c", "\n".join(code)], stdout=subprocess.PIPE, check=True).stdout == b"%d\n" % left
+
+
 async def test_one_that_leaves_its_device_with_somebody_else(world: World) -> None:
     await world.start("j", f"until [ -S keeper ]; do sleep 0.02; done; {sys.executable} -ISc '{HAND_OVER}'")
     await world.said(f.JobStarted, "j")

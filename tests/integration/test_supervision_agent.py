@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -62,11 +63,24 @@ def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is
 
 
 async def test_what_else_is_sent_to_the_agent_is_passed_over(world: World) -> None:
-    for said in (b"", b"not json", b"[1]", b'{"event": "exited", "job_id": "job", "attempt": "1"}'):
+    wrong: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+    form = b'{"event": "exited", "job_id": "%b", "attempt": %b}'
+    for said in (b"", b"not json", b"[1]", form % (b"job", b'"1"'), form % (b"\xff", b"1"), b"[" * 4_000):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(said, f"{world.supervisors.state_dir}/{AGENT_SOCKET}")
     key = await world.shell("job", "true")
     assert (await world.told(key, "exited"))["exit_code"] == 0
+    assert wrong == []
+
+
+def test_a_supervisor_sleeps_while_the_agent_s_queue_is_full(tmp_path: Path) -> None:
+    with supervisors._bind(str(tmp_path)):
+        while supervisor.tell(f"{tmp_path}/{AGENT_SOCKET}", {"event": "started"}):
+            pass
+        before_s = time.thread_time()
+        assert not supervisor.tell(f"{tmp_path}/{AGENT_SOCKET}", {"event": "exited"}, 0.3)
+        assert time.thread_time() - before_s < 0.15
 
 
 async def test_a_killed_supervisor_takes_its_job_along_and_is_reported_lost(world: World) -> None:

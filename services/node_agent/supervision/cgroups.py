@@ -174,8 +174,10 @@ class Group:
 
     def others(self) -> list[int]:
         """Who is in it beside its supervisor."""
+        if not _is_v2(self.path):  # v1 says again what it has said through a descriptor, for a second
+            return [pid for pid in members(self.path) if pid != os.getpid()]
         told = b""
-        while self.path and (part := self._read(f"{self.path}/cgroup.procs", len(told))):
+        while part := self._read(f"{self.path}/cgroup.procs", len(told)):
             told += part
         return [pid for pid in map(int, told.split()) if pid != os.getpid()]
 

@@ -51,11 +51,11 @@ class Ending:
                 self.signal_all(number)
         self._kill_by(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
 
-    def main_ended(self, now_ns: int) -> None:
-        """Descendants are left: they are asked, and soon killed. Once everything is being killed nobody was left behind: whoever is still
-        there was sent the same signal, and the kernel ends them in any order."""
+    def main_ended(self, now_ns: int, killed: bool) -> None:
+        """Descendants are left: they are asked, and soon killed. By one that was `killed` with everything else nobody was left behind:
+        whoever is still there was sent the same signal, and the kernel ends them in any order."""
         self._main_alive = False
-        if self._killing_since_ns is None:
+        if not killed or self._killing_since_ns is None:
             self.left_behind = self.signal_all(signal.SIGTERM)
         self._kill_by(now_ns + SWEEP_GRACE_NS)
 

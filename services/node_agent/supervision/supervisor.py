@@ -46,22 +46,23 @@ def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> boo
     said = json.dumps(message).encode()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.settimeout(wait_s)
             if len(os.fsencode(agent_socket)) <= ADDRESS_BYTES:
-                sender.sendto(said, agent_socket)
+                sender.connect(agent_socket)
             else:
-                _send_far(sender, said, agent_socket)
+                _connect_far(sender, agent_socket)
+            sender.settimeout(wait_s)
+            sender.send(said)
     except OSError:
         return False
     return True
 
 
-def _send_far(sender: socket.socket, said: bytes, agent_socket: str) -> None:
+def _connect_far(sender: socket.socket, agent_socket: str) -> None:
     """Through the folder's descriptor, for an address that is too long."""
     folder, _, name = agent_socket.rpartition("/")
     descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        sender.sendto(said, f"/proc/self/fd/{descriptor}/{name}")
+        sender.connect(f"/proc/self/fd/{descriptor}/{name}")
     finally:
         os.close(descriptor)
 
@@ -227,7 +228,9 @@ class Supervision:
         if exec_ended:
             self._control.retry()
         if main_ended and not self._childless:
-            self._ending.main_ended(processes.boottime_ns())
+            ended = self._main_status or 0
+            killed = os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == signal.SIGKILL
+            self._ending.main_ended(processes.boottime_ns(), killed)
 
     def _pump(self, pump: Pump) -> None:
         descriptor = pump.fd
@@ -295,7 +298,7 @@ class Supervision:
         return record
 
     def _explain(self, record: ExitRecord) -> None:
-        status = self._main_status
+        status, kills = self._main_status, self._group.new_memory_kills()
         if self._failure is not None:
             record["reason"] = "exec_failed"
             record["exit_code"], record["detail"] = self._failure
@@ -309,7 +312,7 @@ class Supervision:
             record["exit_code"] = os.WEXITSTATUS(status)
             how = f"the main process exited with {record['exit_code']}"
         record["reason"] = self._ending.reason or record["reason"]
-        if kills := self._group.new_memory_kills():
+        if kills:
             how = self._out_of_memory(record, kills) + how
         why = {"stopped": " after a stop was requested", LEASE_EXPIRED: " because the node's lease ran out"}.get(record["reason"], "")
         left = f"; it left {self._ending.left_behind} processes behind, which were ended" if self._ending.left_behind else ""

@@ -319,7 +319,7 @@ class Supervisors:
                 message = _told.decode(self._events.recv(DATAGRAM_BYTES))
             except BlockingIOError:
                 return
-            except msgspec.DecodeError:
+            except (ValueError, RecursionError):
                 continue
             job = self._jobs.get((message.job_id, message.attempt))
             if job is not None:
