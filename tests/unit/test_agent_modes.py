@@ -154,6 +154,17 @@ def test_a_card_is_reset_once_at_a_time_and_its_other_parts_take_no_work_meanwhi
     assert others(made.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [a.ControlDevice(known)]
 
 
+def test_of_a_card_that_was_not_reset_nothing_is_put_back_and_its_other_parts_take_work_again() -> None:
+    made, reset = node(), ControlOrder(GPU, "reset", "", 40)
+    made.state.controls.modes = {(GPU, CPX.control): "CPX", (PART, CPX.control): "CPX"}
+    asked(made, replace(POWER, uuid=PART))
+    made.see(became(replace(POWER, uuid=PART)))
+    asked(made, reset)
+    did = made.see(o.DeviceReset(GPU, "no permission", refused="denied"))
+    assert others(did) == []
+    assert [fact.uuid for fact in recorded(did) if isinstance(fact, f.GpuRecovered)] == [GPU, PART]
+
+
 def test_what_attempts_own_of_a_card_are_all_slices_but_of_those_that_were_refused() -> None:
     made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), 10, slices={GPU: 0b1}),))
     holds = (GpuHold(GPU, 50, MIG, "3g.40gb", 0b1111_0000),)

@@ -7,6 +7,7 @@ import pytest
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId, TenantId
+from services.scheduler import reservations
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain
 from services.scheduler.state import State
@@ -130,6 +131,13 @@ def test_why_names_what_is_kept_from_a_job() -> None:
     found = explain(early, JobId("j"))
     assert found["answer"] == "its reservation course has not begun"
     assert [each["what"] for each in found["blockers"]] == ["runs in its reservation only"]
+
+
+def test_sets_of_nodes_that_are_kept_are_looked_up_anew_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reservations, "SETS_MAX", 1)
+    state = given(registered("a"), registered("b"), registered("c"), kept("a", start=0), kept("b", start=0, name="other"), waiting("j"))
+    assert begin(state) == [("j", "c")]
+    assert len(state.capacity.sets) == 1
 
 
 def test_what_is_over_is_forgotten_when_another_is_set() -> None:
