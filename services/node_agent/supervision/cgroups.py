@@ -23,7 +23,7 @@ CONTROLLERS: Final = (MEMORY, CPU, CPUS, PROCESSES, DEVICES)
 PERIOD_US: Final = 100_000
 QUOTA_MIN_US: Final = 1_000
 ENTER_TRIES: Final = 3
-LEAVE_TRIES: Final = 10
+LEAVE_TRIES: Final = 50
 LEAVE_AGAIN_S: Final = 0.01
 READ_BYTES: Final = 1 << 16
 # A group with more than this left in it (files and segments in memory, which are charged to it) is not given to another job.
