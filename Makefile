@@ -32,7 +32,8 @@ clean: $(STAMP) ## remove the cluster's state (asks first)
 	@$(BIN)/muster clean $(ARGS)
 
 test: $(STAMP) ## unit, property, simulation, contract, integration and tidy tests
-	@$(BIN)/python -m pytest $(SPREAD) tests
+	@$(BIN)/python -m pytest $(SPREAD) tests || { test $$? -eq 1 && echo "again, and alone, what failed beside others:" \
+	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests; }
 
 test-drivers: $(STAMP) ## the GPU drivers' tests alone: real bindings over libraries built from C (needs a C compiler)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/drivers

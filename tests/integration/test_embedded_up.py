@@ -143,9 +143,9 @@ def test_keys_and_profile_are_for_their_owner_alone(running: "subprocess.Popen[s
 
 def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
     with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
+        port = servers.free_port_run(2) + 1
+        other.bind(("127.0.0.1", port))
         other.listen()
-        port = other.getsockname()[1]
         with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken: choose another with --port"):
             commands.up(Options(state=tmp_path / "state", port=port))
         with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken"):

@@ -18,4 +18,5 @@ SEEDS: Final[dict[int, str]] = {
     911: "a node that registers anew accounts for no attempt of which the log has the end already",
     215: "who follows a commit that ends an attempt and begins the next gives the first one's port and share back",
     353: "a run is not over while a node that is away may hold the long lease of a planned stop",
+    2343: "a node that came back is counted as silent from when the log has that, not from when it was decided",
 }
