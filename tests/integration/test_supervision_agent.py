@@ -57,7 +57,7 @@ def test_what_a_supervisor_tells_lies_before_the_agent_wherever_its_directory_is
     assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
     with supervisors._bind(str(state_dir)) as events:
         assert supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
-        told = supervisors._told.decode(events.recv(supervisors.DATAGRAM_BYTES))
+        told = supervisors._datagrams.decode(events.recv(supervisors.DATAGRAM_BYTES))
     assert (told.event, told.job_id, told.attempt) == ("started", "j", 1)
     assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
 

@@ -74,7 +74,7 @@ class Told(msgspec.Struct, frozen=True):
     attempt: int
 
 
-_told = msgspec.json.Decoder(Told)
+_datagrams = msgspec.json.Decoder(Told)
 
 
 class Known(NamedTuple):
@@ -316,7 +316,7 @@ class Supervisors:
         """Datagrams are hints: what they say is read from the job's own files."""
         for _ in range(MAX_DATAGRAMS_AT_ONCE):
             try:
-                message = _told.decode(self._events.recv(DATAGRAM_BYTES))
+                message = _datagrams.decode(self._events.recv(DATAGRAM_BYTES))
             except BlockingIOError:
                 return
             except (ValueError, RecursionError):
