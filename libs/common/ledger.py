@@ -18,13 +18,18 @@ def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
     given back with the member. Nor what a node has of the host, nor what its card can be cut into: both are the node's own to say,
     and may cross a placement. Parts that are kept apart in different ways are never on one device, nor MIG instances on one slice.
     """
+    uuids, views = {wish.uuid for wish in gpus}, cluster.gpus
+    if len(uuids) != len(gpus) or not uuids <= views.keys():
+        return False
     for wish in gpus:
-        view = cluster.gpus.get(wish.uuid)
-        if view is None or not 0 < wish.share <= WHOLE_GPU:
+        view = views[wish.uuid]
+        if (view.holds or wish.share != WHOLE_GPU) and not _can_share(view, wish):
             return False
-        if view.holds and (wish.share > WHOLE_GPU - view.held or not can_stand_beside(view, wish)):
-            return False
-    return len({wish.uuid for wish in gpus}) == len(gpus)
+    return True
+
+
+def _can_share(view: GpuView, wish: GpuHold) -> bool:
+    return 0 < wish.share <= WHOLE_GPU - view.held and (not view.holds or can_stand_beside(view, wish))
 
 
 def can_stand_beside(view: GpuView, wish: GpuHold) -> bool:
@@ -36,14 +41,14 @@ def can_stand_beside(view: GpuView, wish: GpuHold) -> bool:
 
 def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
     """Promise the member's devices, and its part of the host, to the job's current attempt."""
-    key = attempt_key(job.job_id, job.attempt)
+    key, views = attempt_key(job.job_id, job.attempt), cluster.gpus
     tenant = tenant_of(cluster, job.tenant)
+    tenant.held_share += sum([wish.share for wish in member.gpus])
     for wish in member.gpus:
-        view = cluster.gpus[wish.uuid]
+        view = views[wish.uuid]
         view.holds[key] = wish.share
         if wish.isolation:
             view.parts[key] = wish
-        tenant.held_share += wish.share
     if job.spec.cpus_milli or job.spec.memory_bytes:
         cluster.nodes[member.node_id].held[key] = (job.spec.cpus_milli, job.spec.memory_bytes)
         tenant.use.held_cpus_milli += job.spec.cpus_milli

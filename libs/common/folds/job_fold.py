@@ -228,11 +228,9 @@ def released(cluster: Cluster, fact: f.JobReleased, stamp: Stamp) -> Change:
 
 def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ...]:
     """The members' nodes, and those that report their devices now: a device may have moved while it was held."""
-    nodes = dict.fromkeys([member.node_id for member in members])
-    for member in members:
-        for wish in member.gpus:
-            nodes[cluster.gpus[wish.uuid].node_id] = None
-    return tuple(nodes)
+    views = cluster.gpus
+    theirs = [views[wish.uuid].node_id for member in members for wish in member.gpus]
+    return tuple(dict.fromkeys([*[member.node_id for member in members], *theirs]))
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:

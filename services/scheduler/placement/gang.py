@@ -64,7 +64,7 @@ def _groups(serving: int, wish: Wish, near: Neighbours) -> Iterator[int]:
     """The narrowest neighbourhoods that hold enough, the tightest first."""
     for level, sets in (("rack", near.rack), ("spine", near.spine)):
         if level not in wish.ignored and wish.nodes > 1:
-            enough = [group for bits in sets.values() if (group := serving & bits).bit_count() >= wish.nodes]
+            enough = [group for group in map(serving.__and__, sets.values()) if group.bit_count() >= wish.nodes]
             if enough:
                 yield min(enough, key=_size)
         if level in wish.required and wish.nodes > 1:
@@ -78,7 +78,8 @@ def _size(bits: int) -> tuple[int, int]:
 
 def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[int]:
     """From as few racks as can be: the fullest first, the rest from the smallest that serves."""
-    if "rack" in ranking.wish.ignored:
+    home = near.rack.get(near.rack_of[(group & -group).bit_length() - 1], 0)
+    if "rack" in ranking.wish.ignored or not group & ~home:
         return _top(ranking, group, count)
     chosen: list[int] = []
     while left := count - len(chosen):

@@ -66,7 +66,7 @@ class Place:
         self.cpus_free = UNKNOWN
         self.memory_free = UNKNOWN
         self.holds: Final = tuple(GpuHold(gpu.uuid) for gpu in self.gpus)
-        self.at: Final = {gpu.uuid: index for index, gpu in enumerate(self.gpus)}
+        self.bit: Final = {gpu.uuid: 1 << index for index, gpu in enumerate(self.gpus)}
 
     def needs(self, wish: Wish) -> Needs:
         return needs_of(self.gpus, wish) if wish.uuids else self.hardware.needs(wish)
@@ -94,13 +94,10 @@ class Place:
 
     def give(self, holds: Sequence[GpuHold], circle: str) -> None:
         """Follow promises that were recorded."""
-        taken = 0
+        self.whole &= ~sum([self.bit[hold.uuid] for hold in holds])
         for hold in holds:
-            device = self.at[hold.uuid]
-            taken |= 1 << device
             if hold.share < WHOLE_GPU:
-                self._give_part(device, hold, circle)
-        self.whole &= ~taken
+                self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, circle)
         self.widen()
 
     def _give_part(self, device: int, hold: GpuHold, circle: str) -> None:
@@ -126,7 +123,7 @@ class Place:
     def taken(self, take: Take, wish: Wish) -> tuple[GpuHold, ...]:
         """The devices of a take as the fact says them."""
         if take.share == WHOLE_GPU and not wish.isolation:
-            return tuple([self.holds[device] for device in take.devices])
+            return self.holds if len(take.devices) == len(self.holds) else tuple([self.holds[device] for device in take.devices])
         uuids = [self.gpus[device].uuid for device in take.devices]
         if not take.slices:
             return tuple(GpuHold(uuid, take.share, wish.isolation) for uuid in uuids)

@@ -11,7 +11,7 @@ def is_broken(state: State, job: Job) -> bool:
     """A node or a device is not there any more, or somebody holds the job back."""
     for member in job.preemption.reserved:
         place = state.capacity.places[state.capacity.index[member.node_id]]
-        if place is None or any(hold.uuid not in place.at for hold in member.gpus):
+        if place is None or any(hold.uuid not in place.bit for hold in member.gpus):
             return True
     return job.order.held or bool(job.order.waits)
 
