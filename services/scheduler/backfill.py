@@ -64,6 +64,10 @@ class Line:
         self.stands_still = self.stands_still or not state.queue_named(queue).backfill
         self.queues[queue] = None
 
+    def holds_all(self, state: State) -> bool:
+        """Whether all that come now wait too: nobody passes, and where nothing is reserved there is no other line."""
+        return self.stands_still and not state.cluster.reservations
+
     def choose(self, state: State, job: Job, wish: Wish) -> Choice:
         """What the next job in line may begin on now."""
         if self.stands_still:

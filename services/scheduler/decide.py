@@ -5,6 +5,7 @@ Pure: same state, same clock, same silence, same facts. The shell applies what a
 first rule, so the order below is the order of importance: what frees devices goes before what takes them.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,8 +34,8 @@ from services.scheduler.backfill import LOOKED_PAST_MAX, Line, leaves_limit
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WITHDRAW, is_hurt, is_warned, wants_cancel
 from services.scheduler.choices import placement, reservation
 from services.scheduler.elastic import grow, with_more_nodes
-from services.scheduler.limits import over_limit, passes_limit, stands_aside
-from services.scheduler.line import heads, in_order
+from services.scheduler.limits import over_limit, passes_limit
+from services.scheduler.line import candidates, in_order
 from services.scheduler.models import scale
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.choose import NOTHING, choose_for, possible
@@ -251,18 +252,16 @@ def place(state: State) -> Sequence[AnyFact]:
     versions = state.versions
     if state.nothing_fits == versions or not state.queue.waiting:
         return NONE
-    lines: dict[str, Line] = {}
+    lines: dict[str, Line] = defaultdict(Line)
     waiting = 0
-    for _, job_id, shape, _ in heads(state):
+    for _, job_id, shape, _ in candidates(state):
         job = state.cluster.jobs[job_id]
-        if stands_aside(state, shape, job):
-            continue
-        line = lines.setdefault(line_of(state, job), Line())
+        line = lines[line_of(state, job)]
         choice = line.choose(state, job, shape.wish)
         if choice is NOTHING:
             line.wait(state, job)
             waiting += 1
-            if waiting == LOOKED_PAST_MAX:
+            if waiting == LOOKED_PAST_MAX or line.holds_all(state):
                 break
         elif not passes_limit(state, shape, choice):
             return (placement(state, job, with_more_nodes(state, line, job, shape, choice)),)
@@ -303,21 +302,17 @@ def preempt(state: State) -> Sequence[AnyFact]:
     versions = state.versions
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
         return NONE
-    lines: dict[str, Line] = {}
-    waiting = 0
-    for _, job_id, shape, lane in heads(state):
+    lines: dict[str, Line] = defaultdict(Line)
+    for looked_past, (_, job_id, shape, lane) in enumerate(candidates(state), 1):
         job = state.cluster.jobs[job_id]
-        if stands_aside(state, shape, job):
-            continue
-        line = lines.setdefault(line_of(state, job), Line())
+        line = lines[line_of(state, job)]
         room = _room(state, line, job, shape) if lane.queue not in line.queues and not line.stands_still else None
         if room is not None:
             if job.elements is not None:
                 return (next_element(job),)
             return (reservation(job, job.attempt, state, room.choice), *(preempted(state, victim, job) for victim in room.victims))
         line.wait(state, job)
-        waiting += 1
-        if waiting == LOOKED_PAST_MAX:
+        if looked_past == LOOKED_PAST_MAX or line.holds_all(state):
             break
     state.no_room = versions
     return NONE

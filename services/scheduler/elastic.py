@@ -5,12 +5,14 @@ Pure. What such a gang needs is its fewest nodes: everybody else reckons with th
 nobody before it in line. The simulation's checker is `gangs_grow_past_nobody`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Final
 
 from libs.common import job_life
 from libs.common.cluster import Job, silent_nodes
 from libs.common.facts import AnyFact
+from libs.common.model import TenantId
 from services.scheduler.backfill import LOOKED_PAST_MAX, Line
 from services.scheduler.choices import reservation
 from services.scheduler.limits import over_limit, passes_limit
@@ -47,8 +49,9 @@ def grow(state: State) -> Sequence[AnyFact]:
     versions = state.versions
     if state.none_grows == versions or not state.preemptible.ripe:
         return NONE
+    wanted = cache(partial(_wanted, state))
     for job in in_order(state, [state.cluster.jobs[job_id] for job_id in state.preemptible.ripe]):
-        room = _more_room(state, job) if _runs_whole(state, job) and len(job.members) < job.spec.most_nodes else None
+        room = _more_room(state, job, wanted) if _runs_whole(state, job) and len(job.members) < job.spec.most_nodes else None
         if room is not None:
             return (reservation(job, job.attempt + 1, state, room.choice), preempted(state, job, by=job))
     state.none_grows = versions
@@ -61,13 +64,13 @@ def _runs_whole(state: State, job: Job) -> bool:
     return stays and all(member.state == job_life.STARTED for member in job.members.values())
 
 
-def _more_room(state: State, job: Job) -> Room | None:
+def _more_room(state: State, job: Job, wanted_beside: Callable[[TenantId], int]) -> Room | None:
     shape, held, has = shape_of(job), share_of(job), len(job.members)
     own = sum(1 << state.capacity.index[node_id] for node_id in job.members)
     ranking = state.capacity.ranking(shape.wish, circle_of(state.cluster, job.tenant))
     closed = closed_to(state, job)
     free = ranking.members & ~own & ~closed
-    free &= ~_wanted(state, job) if free else 0
+    free &= ~wanted_beside(job.tenant) if free else 0
     if not free or own & closed or over_limit(state, shape.on(has + 1), held):
         return None
     room = room_again(state, job, shape.wish, own | free)
@@ -80,12 +83,14 @@ def _more_room(state: State, job: Job) -> Room | None:
     return widest(has + 1, job.spec.most_nodes, choose)
 
 
-def _wanted(state: State, job: Job) -> int:
-    """The nodes that somebody who waits could ever use, as bits. Whom the limit of another tenant keeps waiting wants none."""
+def _wanted(state: State, tenant: TenantId) -> int:
+    """The nodes that somebody who waits beside a job of this tenant could ever use, as bits. Whom the limit of another tenant keeps waiting
+    wants none.
+    """
     wanted = 0
     for number, (_, job_id, shape, _) in enumerate(heads(state)):
         limited = over_limit(state, shape)
-        if number == LOOKED_PAST_MAX or (limited and shape.tenant == job.tenant):
+        if number == LOOKED_PAST_MAX or (limited and shape.tenant == tenant):
             return state.capacity.everywhere
         if not limited and not is_early(state, state.cluster.jobs[job_id]):
             wanted |= serving(state.capacity, shape.wish)

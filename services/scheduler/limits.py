@@ -14,7 +14,12 @@ def stands_aside(state: State, shape: Shape, job: Job) -> bool:
     """Whether a job lets others pass: it can never fit this cluster as it is, its tenant holds or has used all that it may, or its
     reservation has not begun.
     """
-    return over_limit(state, shape) or not possible(state.capacity, shape.wish) or is_early(state, job)
+    return not possible(state.capacity, shape.wish) or lets_pass(state, shape, job)
+
+
+def lets_pass(state: State, shape: Shape, job: Job) -> bool:
+    """The same of a job that fits this cluster."""
+    return over_limit(state, shape) or is_early(state, job)
 
 
 def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
@@ -25,7 +30,7 @@ def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
     if tenant is None or tenant.exhausted:
         return tenant is not None
     taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    return over_budget(state, tenant, shape) or 0 < tenant.max_gpu_share < taken + shape.wish.total_share
+    return over_budget(state, tenant, shape) or 0 < tenant.max_gpu_share < taken + shape.wish.least_share
 
 
 def over_budget(state: State, tenant: Tenant, shape: Shape) -> bool:

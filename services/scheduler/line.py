@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from libs.common.cluster import Job, Tenant
 from libs.common.model import TenantId
-from services.scheduler.queue import LaneId, Waiting
+from services.scheduler.limits import lets_pass
+from services.scheduler.queue import Lane, LaneId, Waiting
 from services.scheduler.state import State
 
 Rank = tuple[int, int, str, str]
@@ -16,21 +17,32 @@ Rank = tuple[int, int, str, str]
 
 def heads(state: State) -> Iterator[Waiting]:
     """The first waiting job of each shape in each lane, in order."""
-    lanes = state.queue.live_lanes()
-    if len(lanes) > 1:
-        lanes.sort(key=lambda lane: rank(state, lane.lane_id))
-    for lane in lanes:
+    for lane in _lanes(state):
         yield from lane.heads()
+
+
+def candidates(state: State) -> Iterator[Waiting]:
+    """The same without those that let others pass."""
+    for lane in _lanes(state):
+        yield from lane.heads(lambda head: lets_pass(state, head.shape, state.cluster.jobs[head.job_id]))
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:
     """The heads that are asked before this job would be, which need not be in the queue itself."""
     own, key = state.lane_of(job), state.key_of(job)
     own_rank = rank(state, own)
-    for lane in sorted(state.queue.live_lanes(), key=lambda lane: rank(state, lane.lane_id)):
+    for lane in _lanes(state):
         if rank(state, lane.lane_id) > own_rank:
             return
         yield from (head for head in lane.heads() if lane.lane_id != own or head.key < key)
+
+
+def _lanes(state: State) -> list[Lane]:
+    """In order."""
+    lanes = state.queue.live_lanes(state.capacity.built)
+    if len(lanes) > 1:
+        lanes.sort(key=lambda lane: rank(state, lane.lane_id))
+    return lanes
 
 
 def in_order(state: State, jobs: list[Job]) -> list[Job]:

@@ -1,15 +1,16 @@
-"""The queue: jobs that wait for a placement, in lanes that are sorted within themselves; in a lane those of equal shape together.
+"""The queue: jobs that wait for a placement, in lanes that are sorted within themselves; in a lane those of equal shape together, and those
+shapes of which the limits ask the same.
 
-Pure. A shape that does not fit is asked once per change, not once per job. Removal is lazy: an entry whose job is not
-waiting under that very key any more is dropped when it comes to the head. Which lane goes first is asked anew each time
-(`line.py`): there are few.
+Pure. A shape that does not fit is asked once per change, not once per job, and of a tenant that may have no more nothing but that is asked,
+however many shapes it has. Removal is lazy: an entry whose job is not waiting under that very key any more is dropped when it comes to the
+head, or when there are many such. Which lane goes first is asked anew each time (`line.py`): there are few.
 """
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +18,24 @@ from libs.common.cluster import Job
 from libs.common.model import JobId, TenantId
 from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.policies import OrderKey
+
+
+class Gate(NamedTuple):
+    """Of a shape what says whether its jobs let others pass (`limits.lets_pass`): all behind one gate do, or none. `share` and
+    `devices` are over all nodes; what can never fit the cluster as it is stands behind a gate of its own.
+    """
+
+    tenant: TenantId
+    share: int
+    devices: int
+    held_s: int
+    reserved: tuple[str, str]
+
+
+# A lane lets go of all that waits no more when it has so many more entries than twice the jobs that wait.
+SPARE: Final = 1_000
+
+NEVER: Final = Gate(TenantId(""), 0, 0, 0, ("", ""))
 
 
 class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
@@ -30,6 +49,11 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     lasts: int = 0
     reserved: tuple[str, str] = ("", "")
     held_s: int = 0
+
+    @property
+    def gate(self) -> Gate:
+        wish = self.wish
+        return Gate(self.tenant, wish.total_share, wish.nodes * wish.gpus, self.held_s, self.reserved)
 
     def on(self, nodes: int) -> "Shape":
         """With so many nodes."""
@@ -60,35 +84,55 @@ def shape_of(job: Job) -> Shape:
 
 
 class Lane:
-    """`lines` are the entries of each shape, in order; `front` holds the first one of each."""
+    """`lines` are the entries of each shape, in order; `shapes` holds the first one of each behind every gate, `front` the first one of
+    every gate. `entries` counts those of all lines. `is_possible` says of a shape whether the cluster as it is could hold it.
+    """
 
-    def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId) -> None:
+    def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId, is_possible: Callable[[Shape], bool]) -> None:
         self.waiting = waiting
         self.lane_id = lane_id
+        self.is_possible = is_possible
         self.lines: dict[Shape, deque[Waiting]] = {}
+        self.gates: dict[Shape, Gate] = {}
+        self.shapes: dict[Gate, list[Waiting]] = {}
         self.front: list[Waiting] = []
+        self.entries = 0
 
     def add(self, entry: Waiting) -> None:
         line = self.lines.get(entry.shape)
         if line is None:
             line = self.lines[entry.shape] = deque()
+            self.gates[entry.shape] = entry.shape.gate if self.is_possible(entry.shape) else NEVER
         insort(line, entry)
+        self.entries += 1
         if line[0] is entry:
-            if len(line) > 1:
-                self.front.remove(line[1])
-                heapify(self.front)
-            heappush(self.front, entry)
+            shapes = self.shapes.setdefault(self.gates[entry.shape], [])
+            before = shapes[0] if shapes else None
+            _replace(shapes, line[1] if len(line) > 1 else None, entry)
+            if shapes[0] is entry:
+                _replace(self.front, before, entry)
 
-    def heads(self) -> Iterator[Waiting]:
-        """The first waiting job of each shape, in order; only as many are looked for as are asked for."""
+    def heads(self, lets_pass: Callable[[Waiting], bool] | None = None) -> Iterator[Waiting]:
+        """The first waiting job of each shape, in order, but those that let others pass; only as many are looked for as are asked for."""
         passed: list[Waiting] = []
+        open_gates: set[Gate] = set()
         try:
             while self.settle():
-                yield self.front[0]
-                passed.append(heappop(self.front))
+                entry = self.front[0]
+                gate = self.gates[entry.shape]
+                if lets_pass is not None and gate not in open_gates:
+                    if gate is NEVER or lets_pass(entry):
+                        heappop(self.front)
+                        continue
+                    open_gates.add(gate)
+                yield entry
+                passed.append(entry)
+                self._go_on(None)
         finally:
             for entry in passed:
-                heappush(self.front, entry)
+                heappush(self.shapes.setdefault(self.gates[entry.shape], []), entry)
+            if len(self.front) != len(self.shapes) or passed:
+                self._draw_up()
 
     def settle(self) -> bool:
         """Whether a job waits that was not passed; then the first one stands in front."""
@@ -98,21 +142,66 @@ class Lane:
                 return True
             line = self.lines[entry.shape]
             line.popleft()
-            if line:
-                heapreplace(self.front, line[0])
-            else:
-                heappop(self.front)
-                del self.lines[entry.shape]
+            self.entries -= 1
+            self._go_on(line[0] if line else None)
+            if not line:
+                del self.lines[entry.shape], self.gates[entry.shape]
         return False
+
+    def _go_on(self, after: Waiting | None) -> None:
+        """The first in front makes way for `after`, of its shape, and for the next one behind its gate."""
+        gate = self.gates[self.front[0].shape]
+        shapes = self.shapes[gate]
+        if after is not None:
+            heapreplace(shapes, after)
+        else:
+            heappop(shapes)
+        if shapes:
+            heapreplace(self.front, shapes[0])
+        else:
+            heappop(self.front)
+            del self.shapes[gate]
+
+    def tidy(self) -> None:
+        """Let go of all that waits no more."""
+        for shape, line in list(self.lines.items()):
+            left = deque([entry for entry in line if self.waiting.get(entry.job_id) is entry])
+            if left:
+                self.lines[shape] = left
+            else:
+                del self.lines[shape], self.gates[shape]
+        self.entries = sum(map(len, self.lines.values()))
+        self.regroup()
+
+    def regroup(self) -> None:
+        """The cluster is built otherwise: other shapes are possible."""
+        self.shapes = {}
+        for shape, line in self.lines.items():
+            gate = self.gates[shape] = shape.gate if self.is_possible(shape) else NEVER
+            heappush(self.shapes.setdefault(gate, []), line[0])
+        self._draw_up()
+
+    def _draw_up(self) -> None:
+        self.front = [shapes[0] for shapes in self.shapes.values()]
+        heapify(self.front)
+
+
+def _replace(heap: list[Waiting], old: Waiting | None, new: Waiting) -> None:
+    if old is not None:
+        heap.remove(old)
+        heapify(heap)
+    heappush(heap, new)
 
 
 class Queue:
     """`version` grows when a job comes, goes or is given another key."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_possible: Callable[[Shape], bool] = lambda _: True) -> None:
+        self.is_possible = is_possible
         self.waiting: dict[JobId, Waiting] = {}
         self.lanes: dict[LaneId, Lane] = {}
         self.version = 0
+        self._built = 0
 
     def wish(self, job: Job) -> Wish:
         """What the job asks of a place; of one that waits it is known."""
@@ -129,16 +218,22 @@ class Queue:
         self.waiting[job.job_id] = entry
         lane = self.lanes.get(lane_id)
         if lane is None:
-            lane = self.lanes[lane_id] = Lane(self.waiting, lane_id)
+            lane = self.lanes[lane_id] = Lane(self.waiting, lane_id, self.is_possible)
         lane.add(entry)
+        if lane.entries > SPARE + 2 * len(self.waiting):
+            lane.tidy()
         self.version += 1
 
     def remove(self, job_id: JobId) -> None:
         if self.waiting.pop(job_id, None) is not None:
             self.version += 1
 
-    def live_lanes(self) -> list[Lane]:
-        """Those in which a job waits; what is empty is forgotten."""
-        for lane_id in [lane_id for lane_id, lane in self.lanes.items() if not lane.settle()]:
+    def live_lanes(self, built: int = 0) -> list[Lane]:
+        """Those in which a job may wait; what is empty is forgotten. Another number `built` than before: the cluster is another one."""
+        if built != self._built:
+            self._built = built
+            for lane in self.lanes.values():
+                lane.regroup()
+        for lane_id in [lane_id for lane_id, lane in self.lanes.items() if not lane.lines]:
             del self.lanes[lane_id]
         return list(self.lanes.values())

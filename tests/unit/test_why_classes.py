@@ -119,6 +119,9 @@ def test_a_limit_counts_what_the_card_makes_of_a_wish_for_memory() -> None:
     found = answer(registered("a"), limit, waiting("j", tenant="t", gpu_memory_bytes=40 << 30))
     assert found["answer"] == "tenant t holds 0 of at most 0.25 GPUs, and this job asks for 0.5 more"
     assert found["remedy"] == "raise the limit of tenant t to 1 GPU (muster tenant set t --gpus 1)"
+    full = [*waiting("i", tenant="t", gpu_share=25), placed("i", member("a", 0, share=25))]
+    found = answer(registered("a"), limit, full, waiting("j", tenant="t", gpu_memory_bytes=40 << 30))
+    assert found["answer"] == "tenant t holds 0.25 of at most 0.25 GPUs, and this job asks for at least 0.01 more"
 
 
 def test_a_job_that_would_be_rejected_is_told_so() -> None:

@@ -46,7 +46,8 @@ class Capacity:
         self.near: Final = Neighbours({}, {}, {}, {})
         self.version = 0
         self.changes: Final = Changes(self.nodes)
-        # Answers of `choose.serving` as long as no node is built otherwise.
+        # How often a node was built otherwise, or went; answers of `choose.serving` since then.
+        self.built = 0
         self.serving: Final[dict[Wish, int]] = {}
         # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
         self.sets: Final[dict[Reservation, int]] = {}
@@ -211,6 +212,7 @@ class Capacity:
     def _built(self, place: Place, bit: int) -> None:
         """A node is there, or not any more."""
         self.serving.clear()
+        self.built += 1
         self._scene_is_old = True
         gone = ~(1 << place.index)
         for sets, name in ((self.near.rack, place.rack), (self.near.spine, place.spine)):

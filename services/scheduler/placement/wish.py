@@ -65,6 +65,11 @@ class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return self.nodes * self.gpus * self.share
 
     @property
+    def least_share(self) -> int:
+        """The same; where it depends on the card, what is always needed: something of each device."""
+        return self.nodes * self.gpus * (self.share or 1)
+
+    @property
     def ranked(self) -> "Wish":
         """What its ranking is about: jobs that differ in little but what they ask of the host share one (`choose.py` asks the rest)."""
         if self.nodes > 1:

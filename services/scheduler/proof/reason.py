@@ -82,12 +82,13 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
     if over_budget(state, tenant, shape):
         return _beyond(state, tenant, shape, nodes.blockers)
     if over_limit(state, shape):
-        return _at_limit(state, tenant, shape.wish.total_share, nodes.blockers)
+        least = "" if shape.wish.share else "at least "
+        return _at_limit(state, tenant, f"{least}{_gpus(shape.wish.least_share)}", nodes.blockers)
     if not possible(state.capacity, shape.wish):
         return Reason(f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}", nodes.blockers, _other(state, job))
     choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant), closed_to(state, job))
     if passes_limit(state, shape, choice):
-        return _at_limit(state, tenant, sum(hold.share for _, holds in choice for hold in holds), nodes.blockers)
+        return _at_limit(state, tenant, _gpus(sum(hold.share for _, holds in choice for hold in holds)), nodes.blockers)
     queue = [blocker("queue order", ahead.many, f"by the order of its queue ({order.policy_name(state, job)})")] if ahead.many else []
     wait = "wait for running jobs to end, or cancel some"
     if choice is not NOTHING:
@@ -142,11 +143,11 @@ def _beyond(state: State, tenant: Tenant, shape: Shape, nodes: list[Blocker]) ->
     return Reason(text, [blocker("tenant budget", 1, left), *nodes], "hold fewer devices, or for a shorter time (--expires)")
 
 
-def _at_limit(state: State, tenant: Tenant, asked: int, nodes: list[Blocker]) -> Reason:
+def _at_limit(state: State, tenant: Tenant, asked: str, nodes: list[Blocker]) -> Reason:
     kept = state.reserved_share[tenant.tenant]
     has = f"holds {_gpus(tenant.held_share)}" + (f" and has {_gpus(kept)} reserved" if kept else "")
     limit = f"tenant {tenant.tenant} {has} of at most {_gpus(tenant.max_gpu_share)} GPUs"
-    text = f"{limit}, and this job asks for {_gpus(asked)} more"
+    text = f"{limit}, and this job asks for {asked} more"
     return Reason(text, [blocker("tenant limit", 1, limit), *nodes], "wait for the tenant's jobs to end")
 
 

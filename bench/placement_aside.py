@@ -1,0 +1,49 @@
+"""How long a decision takes while jobs stand before it that let others pass: those of a tenant at its limit, and those that could never
+fit, each of another shape. Beside the same cluster without them, in turns: the cost must hardly grow with their number.
+
+1,024 GPUs with 1,000 other jobs waiting, in steady state as in `placement_whole.py`. What a decision is: `decision.py`.
+"""
+
+from typing import Final
+
+from bench.cluster import QUICK, say
+from bench.decision import Took, tell
+from bench.placement_whole import Steady
+from libs.common import facts as f
+from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.service import freeze_collector
+
+TURNS: Final = 5
+DECISIONS: Final = 200 if QUICK else 2_000
+GPUS: Final = 1_024
+WAITING: Final = 1_000
+ASIDE: Final = 1_000 if QUICK else 10_000
+GREEDY: Final = TenantId("greedy")
+
+
+def steady(at_limit: int = 0, impossible: int = 0) -> Steady:
+    """With so many shapes before all others."""
+    made = Steady(GPUS, WAITING)
+    made.told.say(f.TenantSet(tenant=GREEDY, max_gpu_share=100))
+    for number in range(at_limit + impossible):
+        spec = JobSpec(command=("true",), gpus=2 if number < at_limit else 16, cpus_milli=number + 1, priority=100)
+        job_id = JobId(f"aside{number}")
+        for fact in (f.JobSubmitted(job_id=job_id, spec=spec, tenant=GREEDY), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+            made.told.say(fact)
+    return made
+
+
+def main() -> None:
+    worlds = {"none_": steady(), "at_limit_": steady(at_limit=ASIDE), "impossible_": steady(impossible=ASIDE)}
+    took: dict[str, list[Took]] = {name: [] for name in worlds}
+    freeze_collector()
+    for _ in range(TURNS):
+        for name, world in worlds.items():
+            took[name] += [world.step() for _ in range(DECISIONS)]
+    medians = {name: tell(name, took[name], worlds[name].told, gpus=GPUS, aside=0 if name == "none_" else ASIDE) for name in worlds}
+    for name in ("at_limit_", "impossible_"):
+        say(f"{name}growth", medians[name] / medians["none_"], "ratio", len(took[name]), of=f"p50 with {ASIDE} such shapes to p50 without")
+
+
+if __name__ == "__main__":
+    main()

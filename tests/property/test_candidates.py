@@ -1,0 +1,189 @@
+"""Who is asked for a placement: the first of each shape but those that let others pass, as if each single one were asked for that."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given as draw
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from libs.common import facts as f
+from libs.common.cluster import Job
+from libs.common.facts import AnyFact
+from libs.common.model import Allocation, JobId, NodeId, TenantId
+from services.scheduler import line, queue
+from services.scheduler.backfill import Line
+from services.scheduler.decide import decide, place
+from services.scheduler.limits import lets_pass, stands_aside
+from services.scheduler.line import candidates, heads
+from services.scheduler.placement.choose import Choice
+from services.scheduler.placement.wish import Wish
+from services.scheduler.policies import POLICIES
+from services.scheduler.queue import Waiting
+from services.scheduler.state import State
+from tests.given import SECOND_NS, ended, given, member, placed, registered, tell, waiting
+
+TENANTS = ("a", "b")
+NODES = ("n", "m")
+KINDS: dict[str, dict[str, Any]] = {
+    "small": {"gpus": 1},
+    "two": {"gpus": 2},
+    "no": {"gpus": 0},
+    "part": {"gpu_memory_bytes": 20 << 30},
+    "large": {"gpus": 6},
+    "wide": {"gpus": 1, "nodes": 2},
+    "early": {"gpus": 1, "reservation": "later"},
+    "held": {"gpus": 1, "allocation": Allocation(expires_s=7_200)},
+}
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.sampled_from(tuple(KINDS)), st.sampled_from(TENANTS), st.integers(0, 2)),
+        st.tuples(st.sampled_from(("limit", "budget")), st.sampled_from(TENANTS), st.integers(0, 3)),
+        st.tuples(st.sampled_from(("node", "lose")), st.sampled_from(NODES), st.sampled_from((4, 8))),
+        st.tuples(st.sampled_from(("cancel", "reserve", "look", "decide", "end", "pass")), st.integers(0, 20)),
+    ),
+    max_size=40,
+)
+
+
+class World:
+    """A scheduler that hears what others say, one step after the other."""
+
+    def __init__(self, policy: str) -> None:
+        self.state = given(f.QueueSet(queue="default", policy=policy))
+        self.now_s = 0
+        self.submitted = 0
+        self.incarnations = dict.fromkeys(NODES, 0)
+        self.do: dict[str, Callable[..., None]] = {
+            name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
+        }
+
+    def hear(self, fact: AnyFact) -> None:
+        self.state._heard(fact, tell(self.state.cluster, fact, self.now_s, seq=1_000 + self.submitted))
+
+    def do_submit(self, kind: str, tenant: str, priority: int) -> None:
+        self.submitted += 1
+        for fact in waiting(f"j{self.submitted}", tenant=tenant, priority=priority, **KINDS[kind]):
+            self.hear(fact)
+
+    def do_limit(self, tenant: str, gpus: int) -> None:
+        self.hear(f.TenantSet(tenant=TenantId(tenant), max_gpu_share=100 * gpus))
+
+    def do_budget(self, tenant: str, hours: int) -> None:
+        self.hear(f.TenantSet(tenant=TenantId(tenant), gpu_hours=hours))
+
+    def do_node(self, node: str, gpus: int) -> None:
+        self.incarnations[node] += 1
+        self.hear(registered(node, gpus, self.incarnations[node]))
+
+    def do_lose(self, node: str, _: int) -> None:
+        if self.incarnations[node]:
+            self.hear(f.NodeLost(node_id=NodeId(node), incarnation=self.incarnations[node]))
+
+    def do_cancel(self, number: int) -> None:
+        self.hear(f.CancelRequested(job_id=JobId(f"j{number}")))
+
+    def do_reserve(self, start_s: int) -> None:
+        start_ns = (self.now_s + start_s) * SECOND_NS
+        self.hear(
+            f.ReservationSet(
+                reservation="later", nodes=(NodeId("n"),), start_ns=start_ns, end_ns=start_ns + 5 * SECOND_NS, tenants=(TenantId("a"),)
+            )
+        )
+
+    def do_look(self, many: int) -> None:
+        """Only so far."""
+        for _, _ in zip(range(many), candidates(self.state), strict=False):
+            pass
+
+    def do_decide(self, _: int) -> None:
+        for _ in range(100):
+            facts = decide(self.state, self.now_s * SECOND_NS)
+            if not facts:
+                return
+            self.state.apply_own(facts, self.now_s * SECOND_NS)
+        raise AssertionError("it decides for ever")
+
+    def do_end(self, which: int) -> None:
+        placed = [job for job in self.state.cluster.jobs.values() if job.state == "placed"]
+        for job in placed[which : which + 1]:
+            for node in list(job.members):
+                for fact in ended(job.job_id, node):
+                    self.hear(fact)
+
+    def do_pass(self, seconds: int) -> None:
+        self.now_s += seconds
+        self.state.pass_time(self.now_s * SECOND_NS)
+
+
+def asked_one_by_one(state: State) -> list[Waiting]:
+    return [head for head in heads(state) if not stands_aside(state, head.shape, state.cluster.jobs[head.job_id])]
+
+
+def all_in_order(state: State) -> list[str]:
+    """The first of each shape, by sorting all that wait."""
+    lanes = {lane.lane_id: place for place, lane in enumerate(line._lanes(state))}
+    first: dict[object, str] = {}
+    for each in sorted(state.queue.waiting.values(), key=lambda each: (lanes[each.lane], each.key, each.job_id)):
+        first.setdefault((each.lane, each.shape), each.job_id)
+    return list(first.values())
+
+
+@settings(max_examples=300, deadline=None)
+@draw(STEPS, st.sampled_from(tuple(POLICIES)))
+def test_those_that_let_others_pass_are_the_same_as_if_each_were_asked(steps: list[tuple[object, ...]], policy: str) -> None:
+    world = World(policy)
+    for what, *more in steps:
+        world.do[str(what)](*more)
+        assert list(candidates(world.state)) == asked_one_by_one(world.state)
+        assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
+
+
+def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = f.TenantSet(tenant=TenantId("a"), max_gpu_share=100)
+    over = [waiting(f"over{number}", tenant="a", gpus=2, cpus_milli=number + 1) for number in range(50)]
+    never = [waiting(f"never{number}", gpus=9, cpus_milli=number + 1) for number in range(50)]
+    state = given(registered("n", cpus_milli=64_000), limit, *over, *never, waiting("last"))
+    asked: list[str] = []
+
+    def counted(state: State, shape: object, job: object) -> bool:
+        asked.append(job.job_id)  # type: ignore[attr-defined]
+        return lets_pass(state, shape, job)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(line, "lets_pass", counted)
+    assert [head.job_id for head in candidates(state)] == ["last"]
+    assert asked == ["over0", "last"]
+    for fact in (f.TenantSet(tenant=TenantId("a")), registered("n", 12, incarnation=2, cpus_milli=64_000)):
+        state._heard(fact, tell(state.cluster, fact))
+    assert len(list(candidates(state))) == 101
+
+
+def test_what_comes_and_goes_behind_a_tenant_at_its_limit_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "SPARE", 10)
+    state = given(registered("n"), f.TenantSet(tenant=TenantId("a"), max_gpu_share=100), waiting("first", tenant="a", gpus=2))
+    for number in range(40):
+        for fact in waiting(f"j{number}", tenant="a", gpus=2, cpus_milli=number % 3):
+            state._heard(fact, tell(state.cluster, fact, seq=100 + number))
+        state.queue.remove(JobId(f"j{number}"))
+        assert list(candidates(state)) == []
+    (lane,) = state.queue.lanes.values()
+    assert lane.entries == sum(map(len, lane.lines.values())) <= 13
+    assert [head.job_id for head in heads(state)] == ["first"]
+
+
+def test_behind_one_whom_nobody_passes_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    choose = Line.choose
+
+    def counted(self: Line, state: State, job: Job, wish: Wish) -> Choice:
+        asked.append(job.job_id)
+        return choose(self, state, job, wish)
+
+    monkeypatch.setattr(Line, "choose", counted)
+    busy = [*waiting("i"), placed("i", member("n", 0))]
+    others = [waiting(f"j{gpus}", gpus=gpus) for gpus in (4, 3, 2, 1)]
+    state = given(registered("n"), f.QueueSet(queue="default", policy="fifo"), busy, *others)
+    assert not place(state) and asked == ["j4"]
+    state._heard(fact := f.QueueSet(queue="default", policy="fifo", backfill=True), tell(state.cluster, fact))
+    assert not place(state) and asked == ["j4", "j4", "j3", "j2", "j1"]
