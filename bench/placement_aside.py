@@ -1,13 +1,16 @@
 """How long a decision takes while jobs stand before it that let others pass: those of a tenant at its limit, and those that could never
-fit, each of another shape. Beside the same cluster without them, in turns: the cost must hardly grow with their number.
+fit, each of another shape. Beside the same cluster without them, in turns: the cost must hardly grow with their number. And what the latter
+cost when a node joins, for which all of them are asked again.
 
 1,024 GPUs with 1,000 other jobs waiting, in steady state as in `placement_whole.py`. What a decision is: `decision.py`.
 """
 
+import time
+from statistics import median
 from typing import Final
 
 from bench.cluster import QUICK, say
-from bench.decision import Took, tell
+from bench.decision import Took, machine, tell
 from bench.placement_whole import Steady
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
@@ -17,8 +20,9 @@ TURNS: Final = 5
 DECISIONS: Final = 200 if QUICK else 2_000
 GPUS: Final = 1_024
 WAITING: Final = 1_000
+JOINS: Final = 9
 ASIDE: Final = 1_000 if QUICK else 10_000
-GREEDY: Final = TenantId("greedy")
+GREEDY, LARGE = TenantId("greedy"), TenantId("large")
 
 
 def steady(at_limit: int = 0, impossible: int = 0) -> Steady:
@@ -28,9 +32,18 @@ def steady(at_limit: int = 0, impossible: int = 0) -> Steady:
     for number in range(at_limit + impossible):
         spec = JobSpec(command=("true",), gpus=2 if number < at_limit else 16, cpus_milli=number + 1, priority=100)
         job_id = JobId(f"aside{number}")
-        for fact in (f.JobSubmitted(job_id=job_id, spec=spec, tenant=GREEDY), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
+        tenant = GREEDY if number < at_limit else LARGE
+        for fact in (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
             made.told.say(fact)
     return made
+
+
+def join(world: Steady, number: int) -> float:
+    """Milliseconds until a new node is used."""
+    began = time.perf_counter()
+    world.told.say(machine(number))
+    world.told.decide()
+    return (time.perf_counter() - began) * 1_000
 
 
 def main() -> None:
@@ -43,6 +56,8 @@ def main() -> None:
     medians = {name: tell(name, took[name], worlds[name].told, gpus=GPUS, aside=0 if name == "none_" else ASIDE) for name in worlds}
     for name in ("at_limit_", "impossible_"):
         say(f"{name}growth", medians[name] / medians["none_"], "ratio", len(took[name]), of=f"p50 with {ASIDE} such shapes to p50 without")
+    for name, world in worlds.items():
+        say(f"{name}join_ms", median(join(world, GPUS // 8 + number) for number in range(JOINS)), "ms", JOINS, nodes=GPUS // 8)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from libs.common.budget import left_share_ms
 from libs.common.cluster import Job
 from libs.common.model import WHOLE_GPU
 from libs.common.tenant import Tenant
-from services.scheduler.placement.choose import Choice, possible
-from services.scheduler.queue import Shape
+from services.scheduler.placement.choose import Choice, possible, serving
+from services.scheduler.queue import Shape, Waiting
 from services.scheduler.reservations import is_early
 from services.scheduler.state import State
 
@@ -14,12 +14,17 @@ def stands_aside(state: State, shape: Shape, job: Job) -> bool:
     """Whether a job lets others pass: it can never fit this cluster as it is, its tenant holds or has used all that it may, or its
     reservation has not begun.
     """
-    return not possible(state.capacity, shape.wish) or lets_pass(state, shape, job)
+    return over_limit(state, shape) or not possible(state.capacity, shape.wish) or is_early(state, job)
 
 
-def lets_pass(state: State, shape: Shape, job: Job) -> bool:
-    """The same of a job that fits this cluster."""
-    return over_limit(state, shape) or is_early(state, job)
+def lets_pass(state: State, head: Waiting) -> bool:
+    """The same of one that could fit."""
+    return over_limit(state, head.shape) or is_early(state, state.cluster.jobs[head.job_id])
+
+
+def is_possible(state: State, head: Waiting) -> bool:
+    """Whether this cluster, with nothing running on it, could hold it."""
+    return serving(state.capacity, head.shape.wish) != 0
 
 
 def over_limit(state: State, shape: Shape, own: int = 0) -> bool:

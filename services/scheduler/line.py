@@ -5,11 +5,12 @@ tenant with the lowest rank, in a lane the smallest key. What a decision costs g
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from libs.common.cluster import Job, Tenant
 from libs.common.model import TenantId
-from services.scheduler.limits import lets_pass
-from services.scheduler.queue import Lane, LaneId, Waiting
+from services.scheduler.limits import is_possible, lets_pass
+from services.scheduler.queue import Ask, Lane, LaneId, Waiting
 from services.scheduler.state import State
 
 Rank = tuple[int, int, str, str]
@@ -22,9 +23,10 @@ def heads(state: State) -> Iterator[Waiting]:
 
 
 def candidates(state: State) -> Iterator[Waiting]:
-    """The same without those that let others pass."""
+    """The same without those that let others pass (`limits.stands_aside`)."""
+    ask = Ask(partial(lets_pass, state), partial(is_possible, state))
     for lane in _lanes(state):
-        yield from lane.heads(lambda head: lets_pass(state, head.shape, state.cluster.jobs[head.job_id]))
+        yield from lane.candidates(ask)
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:
@@ -39,7 +41,10 @@ def before(state: State, job: Job) -> Iterator[Waiting]:
 
 def _lanes(state: State) -> list[Lane]:
     """In order."""
-    lanes = state.queue.live_lanes(state.capacity.built)
+    built = state.capacity.builds.position
+    if state.queue.built != built:
+        state.queue.reopen(built, partial(is_possible, state))
+    lanes = state.queue.live_lanes()
     if len(lanes) > 1:
         lanes.sort(key=lambda lane: rank(state, lane.lane_id))
     return lanes

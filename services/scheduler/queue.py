@@ -83,15 +83,21 @@ def shape_of(job: Job) -> Shape:
     return Shape(job.tenant, wish_of(job.spec), job.spec.time_limit_s.bit_length(), reserved, held_s)
 
 
+class Ask(NamedTuple):
+    """What is asked of a job that waits: whether it lets others pass, and whether the cluster as it is could hold it."""
+
+    lets_pass: Callable[[Waiting], bool]
+    is_possible: Callable[[Waiting], bool]
+
+
 class Lane:
     """`lines` are the entries of each shape, in order; `shapes` holds the first one of each behind every gate, `front` the first one of
-    every gate. `entries` counts those of all lines. `is_possible` says of a shape whether the cluster as it is could hold it.
+    every gate. `entries` counts those of all lines.
     """
 
-    def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId, is_possible: Callable[[Shape], bool]) -> None:
+    def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId) -> None:
         self.waiting = waiting
         self.lane_id = lane_id
-        self.is_possible = is_possible
         self.lines: dict[Shape, deque[Waiting]] = {}
         self.gates: dict[Shape, Gate] = {}
         self.shapes: dict[Gate, list[Waiting]] = {}
@@ -102,7 +108,7 @@ class Lane:
         line = self.lines.get(entry.shape)
         if line is None:
             line = self.lines[entry.shape] = deque()
-            self.gates[entry.shape] = entry.shape.gate if self.is_possible(entry.shape) else NEVER
+            self.gates[entry.shape] = entry.shape.gate
         insort(line, entry)
         self.entries += 1
         if line[0] is entry:
@@ -112,22 +118,34 @@ class Lane:
             if shapes[0] is entry:
                 _replace(self.front, before, entry)
 
-    def heads(self, lets_pass: Callable[[Waiting], bool] | None = None) -> Iterator[Waiting]:
-        """The first waiting job of each shape, in order, but those that let others pass; only as many are looked for as are asked for."""
+    def heads(self) -> Iterator[Waiting]:
+        """The first waiting job of each shape, in order; only as many are looked for as are asked for."""
+        return self._heads(None)
+
+    def candidates(self, ask: Ask) -> Iterator[Waiting]:
+        """The same without those behind a gate that lets others pass, which is asked once, and without what this cluster could never hold.
+        That is remembered until `reopen`.
+        """
+        return self._heads(ask)
+
+    def _heads(self, ask: Ask | None) -> Iterator[Waiting]:
         passed: list[Waiting] = []
         open_gates: set[Gate] = set()
         try:
             while self.settle():
                 entry = self.front[0]
                 gate = self.gates[entry.shape]
-                if lets_pass is not None and gate not in open_gates:
-                    if gate is NEVER or lets_pass(entry):
+                if ask is not None and gate not in open_gates:
+                    if gate is NEVER or ask.lets_pass(entry):
                         heappop(self.front)
                         continue
                     open_gates.add(gate)
-                yield entry
+                if ask is not None and not ask.is_possible(entry):
+                    self.gates[entry.shape] = NEVER
+                else:
+                    yield entry
                 passed.append(entry)
-                self._go_on(None)
+                self._go_on(gate)
         finally:
             for entry in passed:
                 heappush(self.shapes.setdefault(self.gates[entry.shape], []), entry)
@@ -143,14 +161,13 @@ class Lane:
             line = self.lines[entry.shape]
             line.popleft()
             self.entries -= 1
-            self._go_on(line[0] if line else None)
+            self._go_on(self.gates[entry.shape], line[0] if line else None)
             if not line:
                 del self.lines[entry.shape], self.gates[entry.shape]
         return False
 
-    def _go_on(self, after: Waiting | None) -> None:
+    def _go_on(self, gate: Gate, after: Waiting | None = None) -> None:
         """The first in front makes way for `after`, of its shape, and for the next one behind its gate."""
-        gate = self.gates[self.front[0].shape]
         shapes = self.shapes[gate]
         if after is not None:
             heapreplace(shapes, after)
@@ -171,14 +188,16 @@ class Lane:
             else:
                 del self.lines[shape], self.gates[shape]
         self.entries = sum(map(len, self.lines.values()))
-        self.regroup()
-
-    def regroup(self) -> None:
-        """The cluster is built otherwise: other shapes are possible."""
         self.shapes = {}
         for shape, line in self.lines.items():
-            gate = self.gates[shape] = shape.gate if self.is_possible(shape) else NEVER
-            heappush(self.shapes.setdefault(gate, []), line[0])
+            heappush(self.shapes.setdefault(self.gates[shape], []), line[0])
+        self._draw_up()
+
+    def reopen(self, is_possible: Callable[[Waiting], bool]) -> None:
+        """What could never be held may be possible now: the cluster is built otherwise."""
+        for entry in self.shapes.pop(NEVER, ()):
+            gate = self.gates[entry.shape] = entry.shape.gate if is_possible(entry) else NEVER
+            heappush(self.shapes.setdefault(gate, []), entry)
         self._draw_up()
 
     def _draw_up(self) -> None:
@@ -196,12 +215,12 @@ def _replace(heap: list[Waiting], old: Waiting | None, new: Waiting) -> None:
 class Queue:
     """`version` grows when a job comes, goes or is given another key."""
 
-    def __init__(self, is_possible: Callable[[Shape], bool] = lambda _: True) -> None:
-        self.is_possible = is_possible
+    def __init__(self) -> None:
         self.waiting: dict[JobId, Waiting] = {}
         self.lanes: dict[LaneId, Lane] = {}
         self.version = 0
-        self._built = 0
+        # The cluster as it was built when somebody last asked (`Capacity.builds`).
+        self.built = 0
 
     def wish(self, job: Job) -> Wish:
         """What the job asks of a place; of one that waits it is known."""
@@ -218,7 +237,7 @@ class Queue:
         self.waiting[job.job_id] = entry
         lane = self.lanes.get(lane_id)
         if lane is None:
-            lane = self.lanes[lane_id] = Lane(self.waiting, lane_id, self.is_possible)
+            lane = self.lanes[lane_id] = Lane(self.waiting, lane_id)
         lane.add(entry)
         if lane.entries > SPARE + 2 * len(self.waiting):
             lane.tidy()
@@ -228,12 +247,14 @@ class Queue:
         if self.waiting.pop(job_id, None) is not None:
             self.version += 1
 
-    def live_lanes(self, built: int = 0) -> list[Lane]:
-        """Those in which a job may wait; what is empty is forgotten. Another number `built` than before: the cluster is another one."""
-        if built != self._built:
-            self._built = built
-            for lane in self.lanes.values():
-                lane.regroup()
+    def reopen(self, built: int, is_possible: Callable[[Waiting], bool]) -> None:
+        """The cluster is built otherwise."""
+        self.built = built
+        for lane in self.lanes.values():
+            lane.reopen(is_possible)
+
+    def live_lanes(self) -> list[Lane]:
+        """Those in which a job may wait; what is empty is forgotten."""
         for lane_id in [lane_id for lane_id, lane in self.lanes.items() if not lane.lines]:
             del self.lanes[lane_id]
         return list(self.lanes.values())

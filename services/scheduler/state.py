@@ -32,7 +32,6 @@ from services.scheduler import policies
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WAIT, WITHDRAW, bucket_for, due_ns, waits_to_start
 from services.scheduler.outlook import Outlook
 from services.scheduler.placement.capacity import Capacity
-from services.scheduler.placement.choose import possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.forecast import UNKNOWN, Forecast, expected_end_ns
 from services.scheduler.placement.strategies import DEFAULT
@@ -73,7 +72,7 @@ class State:
         self.epoch = 0
         self.now_ns = 0
         self.capacity = Capacity(placement)
-        self.queue = Queue(lambda shape: possible(self.capacity, shape.wish))
+        self.queue = Queue()
         # By queue, what its placed jobs hold; when a waiting job's key turns or an allocation is due, by the wall clock, which was
         # last `wall_ns`.
         self.queue_held: Counter[str] = Counter()

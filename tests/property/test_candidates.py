@@ -17,7 +17,7 @@ from services.scheduler.backfill import Line
 from services.scheduler.decide import decide, place
 from services.scheduler.limits import lets_pass, stands_aside
 from services.scheduler.line import candidates, heads
-from services.scheduler.placement.choose import Choice
+from services.scheduler.placement.choose import Choice, serving
 from services.scheduler.placement.wish import Wish
 from services.scheduler.policies import POLICIES
 from services.scheduler.queue import Waiting
@@ -33,6 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "part": {"gpu_memory_bytes": 20 << 30},
     "large": {"gpus": 6},
     "wide": {"gpus": 1, "nodes": 2},
+    "near": {"gpus": 5, "nodes": 2, "rack": "required"},
     "early": {"gpus": 1, "reservation": "later"},
     "held": {"gpus": 1, "allocation": Allocation(expires_s=7_200)},
 }
@@ -75,7 +76,7 @@ class World:
 
     def do_node(self, node: str, gpus: int) -> None:
         self.incarnations[node] += 1
-        self.hear(registered(node, gpus, self.incarnations[node]))
+        self.hear(registered(node, gpus, self.incarnations[node], rack=f"r{gpus}"))
 
     def do_lose(self, node: str, _: int) -> None:
         if self.incarnations[node]:
@@ -138,6 +139,9 @@ def test_those_that_let_others_pass_are_the_same_as_if_each_were_asked(steps: li
         world.do[str(what)](*more)
         assert list(candidates(world.state)) == asked_one_by_one(world.state)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
+        anew = State(world.state.cluster)
+        for each in world.state.queue.waiting.values():
+            assert serving(world.state.capacity, each.shape.wish) == serving(anew.capacity, each.shape.wish)
 
 
 def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +151,15 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(m
     state = given(registered("n", cpus_milli=64_000), limit, *over, *never, waiting("last"))
     asked: list[str] = []
 
-    def counted(state: State, shape: object, job: object) -> bool:
-        asked.append(job.job_id)  # type: ignore[attr-defined]
-        return lets_pass(state, shape, job)  # type: ignore[arg-type]
+    def counted(state: State, head: Waiting) -> bool:
+        asked.append(head.job_id)
+        return lets_pass(state, head)
 
     monkeypatch.setattr(line, "lets_pass", counted)
     assert [head.job_id for head in candidates(state)] == ["last"]
-    assert asked == ["over0", "last"]
+    assert asked == ["over0", "never0", "last"]
+    assert [head.job_id for head in candidates(state)] == ["last"]
+    assert asked[3:] == ["over0", "last"]
     for fact in (f.TenantSet(tenant=TenantId("a")), registered("n", 12, incarnation=2, cpus_milli=64_000)):
         state._heard(fact, tell(state.cluster, fact))
     assert len(list(candidates(state))) == 101

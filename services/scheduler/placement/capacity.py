@@ -13,7 +13,7 @@ from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gp
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from libs.common.plugins import SCORE, Plugins
 from libs.common.reservation import Reservation
-from services.scheduler.placement.changes import Changes
+from services.scheduler.placement.changes import UNSEEN, Changes
 from services.scheduler.placement.circles import circle_on
 from services.scheduler.placement.fill import Fills
 from services.scheduler.placement.gang import Neighbours
@@ -31,6 +31,17 @@ WISHES_MAX: Final = 16_384
 CATCH_UP_MAX: Final = 1_024
 
 
+class Serving:
+    """The nodes that could serve a wish with nothing running there, as bits: `alone` one member of it, `together` those of which enough
+    may be together. `seen` is up to where `Capacity.builds` was looked at.
+    """
+
+    def __init__(self) -> None:
+        self.alone = 0
+        self.together = 0
+        self.seen = UNSEEN
+
+
 class Capacity:
     """`nodes` and `index` say which node a bit is; `places` are the usable ones; `sizes` how many devices each has.
 
@@ -46,9 +57,9 @@ class Capacity:
         self.near: Final = Neighbours({}, {}, {}, {})
         self.version = 0
         self.changes: Final = Changes(self.nodes)
-        # How often a node was built otherwise, or went; answers of `choose.serving` since then.
-        self.built = 0
-        self.serving: Final[dict[Wish, int]] = {}
+        # Nodes that were built otherwise, or went; what `choose.serving` has found.
+        self.builds: Final = Changes(self.nodes)
+        self.serving: Final[dict[Wish, Serving]] = {}
         # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
         self.sets: Final[dict[Reservation, int]] = {}
         self.placed_last = -1
@@ -211,8 +222,7 @@ class Capacity:
 
     def _built(self, place: Place, bit: int) -> None:
         """A node is there, or not any more."""
-        self.serving.clear()
-        self.built += 1
+        self.builds.note([place.index])
         self._scene_is_old = True
         gone = ~(1 << place.index)
         for sets, name in ((self.near.rack, place.rack), (self.near.spine, place.spine)):

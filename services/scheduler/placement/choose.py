@@ -8,7 +8,7 @@ from typing import Final
 
 from libs.common.model import GpuHold, JobSpec, NodeId
 from services.scheduler.placement import gang
-from services.scheduler.placement.capacity import Capacity
+from services.scheduler.placement.capacity import WISHES_MAX, Capacity, Serving
 from services.scheduler.placement.place import host_serves
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.strategies import ROUND_ROBIN
@@ -54,6 +54,24 @@ def serving(capacity: Capacity, wish: Wish) -> int:
     """The nodes that could serve it with nothing running there, as bits; none where the cluster could not hold it."""
     known = capacity.serving.get(wish)
     if known is None:
-        nodes = sum(1 << place.index for place in capacity.places if place is not None and place.could_serve(wish))
-        known = capacity.serving[wish] = nodes if gang.together(nodes, wish, capacity.near) else 0
-    return known
+        if len(capacity.serving) >= WISHES_MAX:
+            capacity.serving.clear()
+        known = capacity.serving[wish] = Serving()
+    if known.seen != capacity.builds.position:
+        _look_again(capacity, wish, known)
+    return known.together
+
+
+def _look_again(capacity: Capacity, wish: Wish, known: Serving) -> None:
+    """At the nodes that are built otherwise than when somebody last asked."""
+    changed, known.seen = capacity.builds.since(known.seen), capacity.builds.position
+    concerned = 0
+    for index in changed:
+        place, bit = capacity.places[index], 1 << index
+        before = known.alone & bit
+        known.alone &= ~bit
+        if place is not None and place.could_serve(wish):
+            known.alone |= bit
+        concerned |= before | known.alone & bit
+    if concerned:
+        known.together = known.alone if gang.together(known.alone, wish, capacity.near) else 0
