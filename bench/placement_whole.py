@@ -6,6 +6,7 @@ decision is: `decision.py`. The facts that others write (the job's end, the next
 """
 
 import random
+from collections.abc import Sequence
 from typing import Final
 
 from bench.cluster import QUICK, say
@@ -25,8 +26,9 @@ TENANTS: Final = ("red", "blue", "green", "default")
 class Steady:
     """A full cluster and its queue."""
 
-    def __init__(self, gpus: int, waiting: int, backfill: bool = True) -> None:
+    def __init__(self, gpus: int, waiting: int, backfill: bool = True, tenants: Sequence[str] = TENANTS) -> None:
         self.dice = random.Random(1)
+        self.tenants = tenants
         self.told = Told([machine(number) for number in range(gpus // 8)])
         self.running: list[f.JobPlaced] = []
         self.number = 0
@@ -40,7 +42,7 @@ class Steady:
         job_id = JobId(f"j{self.number}")
         self.number += 1
         spec = JobSpec(command=("true",), gpus=self.dice.choice(GPUS))
-        tenant = TenantId(self.dice.choice(TENANTS))
+        tenant = TenantId(self.dice.choice(self.tenants))
         for fact in (f.JobSubmitted(job_id=job_id, spec=spec, tenant=tenant), f.JobAdmitted(job_id=job_id), f.JobQueued(job_id=job_id)):
             self.told.say(fact)
 

@@ -4,7 +4,7 @@ from libs.common.budget import left_share_ms
 from libs.common.cluster import Job
 from libs.common.model import WHOLE_GPU
 from libs.common.tenant import Tenant
-from services.scheduler.placement.choose import Choice, possible, serving
+from services.scheduler.placement.choose import Choice, possible
 from services.scheduler.queue import Shape, Waiting
 from services.scheduler.reservations import is_early
 from services.scheduler.state import State
@@ -18,29 +18,35 @@ def stands_aside(state: State, shape: Shape, job: Job) -> bool:
 
 
 def lets_pass(state: State, head: Waiting) -> bool:
-    """The same of one that could fit."""
-    return over_limit(state, head.shape) or is_early(state, state.cluster.jobs[head.job_id])
+    """Whether all behind its gate do: at their tenant's limit, or before their reservation."""
+    return at_limit(state, head.shape) or is_early(state, state.cluster.jobs[head.job_id])
 
 
 def is_possible(state: State, head: Waiting) -> bool:
     """Whether this cluster, with nothing running on it, could hold it."""
-    return serving(state.capacity, head.shape.wish) != 0
+    return possible(state.capacity, head.shape.wish)
 
 
 def over_limit(state: State, shape: Shape, own: int = 0) -> bool:
-    """Whether the tenant's budget is used up, or this placement would pass it, or the tenant's GPUs in use. What is reserved for its jobs
-    counts as in use, but for `own`, what is reserved for this very one.
+    """Whether the tenant is at its limit, or this placement would pass its budget."""
+    return at_limit(state, shape, own) or over_budget(state, shape)
+
+
+def at_limit(state: State, shape: Shape, own: int = 0) -> bool:
+    """Whether the tenant's budget is used up, or this placement would pass its GPUs in use. What is reserved for its jobs counts as in use,
+    but for `own`, what is reserved for this very one.
     """
     tenant = state.cluster.tenants.get(shape.tenant)
     if tenant is None or tenant.exhausted:
         return tenant is not None
     taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    return over_budget(state, tenant, shape) or 0 < tenant.max_gpu_share < taken + shape.wish.least_share
+    return 0 < tenant.max_gpu_share < taken + shape.wish.least_share
 
 
-def over_budget(state: State, tenant: Tenant, shape: Shape) -> bool:
+def over_budget(state: State, shape: Shape) -> bool:
     """Whether an allocation would hold more GPU hours until it is over than its tenant has left."""
-    return shape.held_s > 0 < tenant.gpu_hours and hours_left(state, tenant) < hours_asked(shape)
+    tenant = state.cluster.tenants.get(shape.tenant) if shape.held_s else None
+    return tenant is not None and tenant.gpu_hours > 0 and hours_left(state, tenant) < hours_asked(shape)
 
 
 def hours_left(state: State, tenant: Tenant) -> int:

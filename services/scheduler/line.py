@@ -9,7 +9,7 @@ from functools import partial
 
 from libs.common.cluster import Job, Tenant
 from libs.common.model import TenantId
-from services.scheduler.limits import is_possible, lets_pass
+from services.scheduler.limits import is_possible, lets_pass, over_budget
 from services.scheduler.queue import Ask, Lane, LaneId, Waiting
 from services.scheduler.state import State
 
@@ -26,7 +26,9 @@ def candidates(state: State) -> Iterator[Waiting]:
     """The same without those that let others pass (`limits.stands_aside`)."""
     ask = Ask(partial(lets_pass, state), partial(is_possible, state))
     for lane in _lanes(state):
-        yield from lane.candidates(ask)
+        for head in lane.candidates(ask):
+            if not (head.shape.held_s and over_budget(state, head.shape)):
+                yield head
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:
@@ -44,7 +46,7 @@ def _lanes(state: State) -> list[Lane]:
     built = state.capacity.builds.position
     if state.queue.built != built:
         state.queue.reopen(built, partial(is_possible, state))
-    lanes = state.queue.live_lanes()
+    lanes = list(state.queue.lanes.values())
     if len(lanes) > 1:
         lanes.sort(key=lambda lane: rank(state, lane.lane_id))
     return lanes

@@ -19,23 +19,8 @@ from libs.common.model import JobId, TenantId
 from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.policies import OrderKey
 
-
-class Gate(NamedTuple):
-    """Of a shape what says whether its jobs let others pass (`limits.lets_pass`): all behind one gate do, or none. `share` and
-    `devices` are over all nodes; what can never fit the cluster as it is stands behind a gate of its own.
-    """
-
-    tenant: TenantId
-    share: int
-    devices: int
-    held_s: int
-    reserved: tuple[str, str]
-
-
-# A lane lets go of all that waits no more when it has so many more entries than twice the jobs that wait.
+# What waits no more is let go of when there is so much more of it than of what waits.
 SPARE: Final = 1_000
-
-NEVER: Final = Gate(TenantId(""), 0, 0, 0, ("", ""))
 
 
 class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
@@ -51,14 +36,21 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     held_s: int = 0
 
     @property
-    def gate(self) -> Gate:
-        wish = self.wish
-        return Gate(self.tenant, wish.total_share, wish.nodes * wish.gpus, self.held_s, self.reserved)
+    def claim(self) -> "Claim":
+        return Claim(self.tenant, self.wish.least_share, self.reserved)
 
     def on(self, nodes: int) -> "Shape":
         """With so many nodes."""
         same = nodes == self.wish.nodes
         return self if same else msgspec.structs.replace(self, wish=msgspec.structs.replace(self.wish, nodes=nodes))
+
+
+class Claim(NamedTuple):
+    """Of a shape what says whether its jobs let others pass (`limits.lets_pass`): all with the same do, or none."""
+
+    tenant: TenantId
+    least_share: int
+    reserved: tuple[str, str]
 
 
 class LaneId(NamedTuple):
@@ -84,15 +76,25 @@ def shape_of(job: Job) -> Shape:
 
 
 class Ask(NamedTuple):
-    """What is asked of a job that waits: whether it lets others pass, and whether the cluster as it is could hold it."""
+    """What is asked of a job that waits: whether all behind its gate let others pass, and whether the cluster as it is could hold it."""
 
     lets_pass: Callable[[Waiting], bool]
     is_possible: Callable[[Waiting], bool]
 
 
+class Gate:
+    """Behind it stand the shapes with one claim: `firsts` is the heap of the first entry of each."""
+
+    __slots__ = ("firsts",)
+
+    def __init__(self) -> None:
+        self.firsts: list[Waiting] = []
+
+
 class Lane:
-    """`lines` are the entries of each shape, in order; `shapes` holds the first one of each behind every gate, `front` the first one of
-    every gate. `entries` counts those of all lines.
+    """`lines` are the entries of each shape, in order; `gates` are by shape, `by_claim` those for shapes to come; what can never fit the
+    cluster as it is stands behind `never`. In `front` are the first one of every gate, and some that are that no more. Of all `entries`
+    those of `alive` jobs wait.
     """
 
     def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId) -> None:
@@ -100,86 +102,123 @@ class Lane:
         self.lane_id = lane_id
         self.lines: dict[Shape, deque[Waiting]] = {}
         self.gates: dict[Shape, Gate] = {}
-        self.shapes: dict[Gate, list[Waiting]] = {}
+        self.by_claim: dict[Claim, Gate] = {}
+        self.never = Gate()
         self.front: list[Waiting] = []
         self.entries = 0
+        self.alive = 0
 
     def add(self, entry: Waiting) -> None:
         line = self.lines.get(entry.shape)
         if line is None:
             line = self.lines[entry.shape] = deque()
-            self.gates[entry.shape] = entry.shape.gate
+            self.gates[entry.shape] = self.by_claim.setdefault(entry.shape.claim, Gate())
         insort(line, entry)
         self.entries += 1
+        self.alive += 1
         if line[0] is entry:
-            shapes = self.shapes.setdefault(self.gates[entry.shape], [])
-            before = shapes[0] if shapes else None
-            _replace(shapes, line[1] if len(line) > 1 else None, entry)
-            if shapes[0] is entry:
-                _replace(self.front, before, entry)
+            firsts = self.gates[entry.shape].firsts
+            if len(line) > 1:
+                firsts.remove(line[1])
+                heapify(firsts)
+            heappush(firsts, entry)
+            if firsts[0] is entry:
+                heappush(self.front, entry)
+        if self.entries > SPARE + 2 * self.alive:
+            self._tidy()
 
     def heads(self) -> Iterator[Waiting]:
         """The first waiting job of each shape, in order; only as many are looked for as are asked for."""
-        return self._heads(None)
+        return self._walk(None)
 
     def candidates(self, ask: Ask) -> Iterator[Waiting]:
         """The same without those behind a gate that lets others pass, which is asked once, and without what this cluster could never hold.
         That is remembered until `reopen`.
         """
-        return self._heads(ask)
+        return self._walk(ask)
 
-    def _heads(self, ask: Ask | None) -> Iterator[Waiting]:
+    def _walk(self, ask: Ask | None) -> Iterator[Waiting]:
         passed: list[Waiting] = []
-        open_gates: set[Gate] = set()
+        opened: set[Gate] = set()
+        closed: dict[Gate, None] = {}
         try:
-            while self.settle():
+            while self._settle():
                 entry = self.front[0]
                 gate = self.gates[entry.shape]
-                if ask is not None and gate not in open_gates:
-                    if gate is NEVER or ask.lets_pass(entry):
+                if ask is not None and gate not in opened:
+                    if gate is self.never or ask.lets_pass(entry):
+                        closed[gate] = None
                         heappop(self.front)
                         continue
-                    open_gates.add(gate)
+                    opened.add(gate)
                 if ask is not None and not ask.is_possible(entry):
-                    self.gates[entry.shape] = NEVER
+                    self.gates[entry.shape] = self.never
                 else:
                     yield entry
                 passed.append(entry)
                 self._go_on(gate)
         finally:
-            for entry in passed:
-                heappush(self.shapes.setdefault(self.gates[entry.shape], []), entry)
-            if len(self.front) != len(self.shapes) or passed:
-                self._draw_up()
+            if passed or closed:
+                self._put_back(passed, closed)
 
-    def settle(self) -> bool:
+    def _put_back(self, passed: list[Waiting], closed: dict[Gate, None]) -> None:
+        """What a walk has taken away."""
+        for entry in passed:
+            gate = self.gates[entry.shape]
+            heappush(gate.firsts, entry)
+            closed[gate] = None
+        for gate in closed:
+            heappush(self.front, gate.firsts[0])
+        if len(self.front) > SPARE + 2 * len(self.lines):
+            self._draw_up()
+
+    def _settle(self) -> bool:
         """Whether a job waits that was not passed; then the first one stands in front."""
         while self.front:
             entry = self.front[0]
-            if self.waiting.get(entry.job_id) is entry:
+            gate = self.gates.get(entry.shape)
+            if gate is None or not gate.firsts or gate.firsts[0] is not entry:
+                heappop(self.front)
+            elif self.waiting.get(entry.job_id) is entry:
                 return True
-            line = self.lines[entry.shape]
-            line.popleft()
-            self.entries -= 1
-            self._go_on(self.gates[entry.shape], line[0] if line else None)
-            if not line:
-                del self.lines[entry.shape], self.gates[entry.shape]
+            else:
+                self._drop(entry, gate)
         return False
+
+    def _drop(self, entry: Waiting, gate: Gate) -> None:
+        """The first in front waits no more."""
+        line = self.lines[entry.shape]
+        line.popleft()
+        self.entries -= 1
+        self._go_on(gate, line[0] if line else None)
+        if not line:
+            del self.lines[entry.shape], self.gates[entry.shape]
+            own = self.by_claim.get(entry.shape.claim)
+            if own is not None and not own.firsts:
+                del self.by_claim[entry.shape.claim]
 
     def _go_on(self, gate: Gate, after: Waiting | None = None) -> None:
         """The first in front makes way for `after`, of its shape, and for the next one behind its gate."""
-        shapes = self.shapes[gate]
         if after is not None:
-            heapreplace(shapes, after)
+            heapreplace(gate.firsts, after)
         else:
-            heappop(shapes)
-        if shapes:
-            heapreplace(self.front, shapes[0])
+            heappop(gate.firsts)
+        if gate.firsts:
+            heapreplace(self.front, gate.firsts[0])
         else:
             heappop(self.front)
-            del self.shapes[gate]
 
-    def tidy(self) -> None:
+    def reopen(self, is_possible: Callable[[Waiting], bool]) -> None:
+        """What could never be held may be possible now: the cluster is built otherwise."""
+        asked, self.never.firsts = self.never.firsts, []
+        for entry in asked:
+            gate = self.by_claim.setdefault(entry.shape.claim, Gate()) if is_possible(entry) else self.never
+            self.gates[entry.shape] = gate
+            heappush(gate.firsts, entry)
+        if asked:
+            self._draw_up()
+
+    def _tidy(self) -> None:
         """Let go of all that waits no more."""
         for shape, line in list(self.lines.items()):
             left = deque([entry for entry in line if self.waiting.get(entry.job_id) is entry])
@@ -187,29 +226,17 @@ class Lane:
                 self.lines[shape] = left
             else:
                 del self.lines[shape], self.gates[shape]
-        self.entries = sum(map(len, self.lines.values()))
-        self.shapes = {}
+        self.entries = self.alive
+        never, self.never, self.by_claim = self.never, Gate(), {}
         for shape, line in self.lines.items():
-            heappush(self.shapes.setdefault(self.gates[shape], []), line[0])
-        self._draw_up()
-
-    def reopen(self, is_possible: Callable[[Waiting], bool]) -> None:
-        """What could never be held may be possible now: the cluster is built otherwise."""
-        for entry in self.shapes.pop(NEVER, ()):
-            gate = self.gates[entry.shape] = entry.shape.gate if is_possible(entry) else NEVER
-            heappush(self.shapes.setdefault(gate, []), entry)
+            gate = self.never if self.gates[shape] is never else self.by_claim.setdefault(shape.claim, Gate())
+            self.gates[shape] = gate
+            heappush(gate.firsts, line[0])
         self._draw_up()
 
     def _draw_up(self) -> None:
-        self.front = [shapes[0] for shapes in self.shapes.values()]
+        self.front = [gate.firsts[0] for gate in dict.fromkeys(self.gates.values())]
         heapify(self.front)
-
-
-def _replace(heap: list[Waiting], old: Waiting | None, new: Waiting) -> None:
-    if old is not None:
-        heap.remove(old)
-        heapify(heap)
-    heappush(heap, new)
 
 
 class Queue:
@@ -234,27 +261,30 @@ class Queue:
         entry = Waiting(key, job.job_id, known.shape if known is not None and same else shape_of(job), lane_id)
         if entry == known:
             return
+        self._leave(known)
         self.waiting[job.job_id] = entry
         lane = self.lanes.get(lane_id)
         if lane is None:
             lane = self.lanes[lane_id] = Lane(self.waiting, lane_id)
         lane.add(entry)
-        if lane.entries > SPARE + 2 * len(self.waiting):
-            lane.tidy()
         self.version += 1
 
     def remove(self, job_id: JobId) -> None:
-        if self.waiting.pop(job_id, None) is not None:
+        known = self.waiting.pop(job_id, None)
+        if known is not None:
+            self._leave(known)
             self.version += 1
+
+    def _leave(self, entry: Waiting | None) -> None:
+        """A lane in which nobody waits any more is forgotten."""
+        if entry is not None:
+            lane = self.lanes[entry.lane]
+            lane.alive -= 1
+            if not lane.alive:
+                del self.lanes[entry.lane]
 
     def reopen(self, built: int, is_possible: Callable[[Waiting], bool]) -> None:
         """The cluster is built otherwise."""
         self.built = built
         for lane in self.lanes.values():
             lane.reopen(is_possible)
-
-    def live_lanes(self) -> list[Lane]:
-        """Those in which a job may wait; what is empty is forgotten."""
-        for lane_id in [lane_id for lane_id, lane in self.lanes.items() if not lane.lines]:
-            del self.lanes[lane_id]
-        return list(self.lanes.values())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given as draw
@@ -20,7 +21,7 @@ from services.scheduler.line import candidates, heads
 from services.scheduler.placement.choose import Choice, serving
 from services.scheduler.placement.wish import Wish
 from services.scheduler.policies import POLICIES
-from services.scheduler.queue import Waiting
+from services.scheduler.queue import Lane, Waiting
 from services.scheduler.state import State
 from tests.given import SECOND_NS, ended, given, member, placed, registered, tell, waiting
 
@@ -36,15 +37,21 @@ KINDS: dict[str, dict[str, Any]] = {
     "near": {"gpus": 5, "nodes": 2, "rack": "required"},
     "early": {"gpus": 1, "reservation": "later"},
     "held": {"gpus": 1, "allocation": Allocation(expires_s=7_200)},
+    "longer": {"gpus": 1, "allocation": Allocation(expires_s=9_000)},
+    "night": {"gpus": 3, "queue": "night"},
 }
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.sampled_from(tuple(KINDS)), st.sampled_from(TENANTS), st.integers(0, 2)),
         st.tuples(st.sampled_from(("limit", "budget")), st.sampled_from(TENANTS), st.integers(0, 3)),
         st.tuples(st.sampled_from(("node", "lose")), st.sampled_from(NODES), st.sampled_from((4, 8))),
-        st.tuples(st.sampled_from(("cancel", "reserve", "look", "decide", "end", "pass")), st.integers(0, 20)),
+        st.tuples(
+            st.just("order"), st.sampled_from(("default", "night")), st.sampled_from(tuple(POLICIES)), st.sampled_from((True, False))
+        ),
+        st.tuples(st.sampled_from(("priority", "time", "hold")), st.integers(1, 12), st.integers(0, 3)),
+        st.tuples(st.sampled_from(("cancel", "reserve", "clear", "look", "decide", "end", "pass")), st.integers(0, 20)),
     ),
-    max_size=40,
+    max_size=60,
 )
 
 
@@ -81,6 +88,21 @@ class World:
     def do_lose(self, node: str, _: int) -> None:
         if self.incarnations[node]:
             self.hear(f.NodeLost(node_id=NodeId(node), incarnation=self.incarnations[node]))
+
+    def do_order(self, queue: str, policy: str, backfill: bool) -> None:
+        self.hear(f.QueueSet(queue=queue, policy=policy, backfill=backfill))
+
+    def do_priority(self, number: int, priority: int) -> None:
+        self.hear(f.JobUpdated(job_id=JobId(f"j{number}"), priority=priority))
+
+    def do_time(self, number: int, time_limit_s: int) -> None:
+        self.hear(f.JobUpdated(job_id=JobId(f"j{number}"), time_limit_s=time_limit_s))
+
+    def do_hold(self, number: int, held: int) -> None:
+        self.hear(f.JobUpdated(job_id=JobId(f"j{number}"), held=held > 0))
+
+    def do_clear(self, _: int) -> None:
+        self.hear(f.ReservationCleared(reservation="later"))
 
     def do_cancel(self, number: int) -> None:
         self.hear(f.CancelRequested(job_id=JobId(f"j{number}")))
@@ -131,12 +153,28 @@ def all_in_order(state: State) -> list[str]:
     return list(first.values())
 
 
+def check_built(lane: Lane, waits: int) -> None:
+    """The first of each line stands behind its gate, the first of each gate in front; all is counted."""
+    gates = set(lane.gates.values())
+    firsts = [(shape, id(entries[0])) for shape, entries in lane.lines.items()]
+    assert sorted(firsts) == sorted((each.shape, id(each)) for gate in gates for each in gate.firsts)
+    assert all(lane.gates[each.shape] is gate for gate in gates for each in gate.firsts)
+    assert {id(gate.firsts[0]) for gate in gates} <= {id(each) for each in lane.front}
+    assert len(lane.by_claim) <= len(lane.lines)
+    assert len(lane.front) <= queue.SPARE + 2 * len(lane.lines) + lane.entries
+    assert (lane.alive, lane.entries, set(lane.gates)) == (waits, sum(map(len, lane.lines.values())), set(lane.lines))
+
+
 @settings(max_examples=300, deadline=None)
-@draw(STEPS, st.sampled_from(tuple(POLICIES)))
-def test_those_that_let_others_pass_are_the_same_as_if_each_were_asked(steps: list[tuple[object, ...]], policy: str) -> None:
+@draw(STEPS, st.sampled_from(tuple(POLICIES)), st.sampled_from((2, 1_000)))
+def test_those_that_let_others_pass_are_the_same_as_if_each_were_asked(steps: list[tuple[object, ...]], policy: str, spare: int) -> None:
     world = World(policy)
     for what, *more in steps:
-        world.do[str(what)](*more)
+        with patch.object(queue, "SPARE", spare):
+            world.do[str(what)](*more)
+            assert set(world.state.queue.lanes) == {each.lane for each in world.state.queue.waiting.values()}
+            for lane_id, lane in world.state.queue.lanes.items():
+                check_built(lane, sum(each.lane == lane_id for each in world.state.queue.waiting.values()))
         assert list(candidates(world.state)) == asked_one_by_one(world.state)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
         anew = State(world.state.cluster)

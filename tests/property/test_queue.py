@@ -16,7 +16,7 @@ LANE = LaneId("default", "")
 
 
 def heads(queue: Queue) -> Iterator[Waiting]:
-    for lane in queue.live_lanes():
+    for lane in queue.lanes.values():
         yield from lane.heads()
 
 

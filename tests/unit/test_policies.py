@@ -99,9 +99,9 @@ def test_with_ageing_so_much_waiting_makes_up_for_one_step(waited_s: int, first:
 def test_a_changed_priority_counts_at_once() -> None:
     busy = [*waiting("i", gpus=1), placed("i", member("a", 0))]
     state = given(registered("a", 1), busy, waiting("one"), waiting("two"), f.JobUpdated(job_id=JobId("two"), priority=51))
-    assert [job_id for _, job_id, _, _ in state.queue.live_lanes()[0].heads()] == ["two"]
+    assert [job_id for _, job_id, _, _ in next(iter(state.queue.lanes.values())).heads()] == ["two"]
     state._look_at(tell(state.cluster, f.JobUpdated(job_id=JobId("one"), priority=52)))
-    assert [job_id for _, job_id, _, _ in state.queue.live_lanes()[0].heads()] == ["one"]
+    assert [job_id for _, job_id, _, _ in next(iter(state.queue.lanes.values())).heads()] == ["one"]
 
 
 def test_fair_share_begins_with_the_tenant_that_holds_least() -> None:
@@ -199,10 +199,10 @@ def test_the_queue_that_holds_least_for_its_weight_goes_first() -> None:
 def test_a_queue_that_is_set_anew_is_sorted_anew() -> None:
     busy = [*waiting("i"), placed("i", member("a", 0))]
     state = given(registered("a", 1), busy, waiting("one", priority=1), waiting("two", priority=2))
-    heads = [job_id for _, job_id, _, _ in state.queue.live_lanes()[0].heads()]
+    heads = [job_id for _, job_id, _, _ in next(iter(state.queue.lanes.values())).heads()]
     tell(state.cluster, queue("fifo"))
     state._reorder("default")
-    assert (heads, [job_id for _, job_id, _, _ in state.queue.live_lanes()[0].heads()]) == (["two"], ["one"])
+    assert (heads, [job_id for _, job_id, _, _ in next(iter(state.queue.lanes.values())).heads()]) == (["two"], ["one"])
 
 
 def test_a_policy_that_is_not_known_is_the_scheduler_s_own() -> None:

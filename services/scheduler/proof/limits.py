@@ -20,7 +20,7 @@ _FIELDS: Final = tuple(name for name in f.TenantSet.__struct_fields__ if name !=
 def raised(state: State, job: Job) -> Iterator[Change]:
     """Its GPUs in use, or its budget. What its tenant has waiting takes a higher limit too, so that is tried with it."""
     tenant = tenant_of(state.cluster, job.tenant)
-    missing = hours_asked(shape_of(job)) - hours_left(state, tenant) if over_budget(state, tenant, shape_of(job)) else 0
+    missing = hours_asked(shape_of(job)) - hours_left(state, tenant) if over_budget(state, shape_of(job)) else 0
     if tenant.exhausted or missing:
         hours = max(tenant.gpu_hours, tenant.budget_share_ms // GPU_HOUR_SHARE_MS) + max(1, -(-missing // GPU_HOUR_SHARE_MS))
         what = f"raise the budget of tenant {job.tenant} to {hours} GPU hours (muster tenant set {job.tenant} --gpu-hours {hours})"

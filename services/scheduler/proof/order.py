@@ -33,7 +33,7 @@ class Before(NamedTuple):
 def before(state: State, job: Job, named: int) -> Before:
     """The waiting jobs that `decide.place` comes to before this one, and does not pass over: how many, and the first of them in order."""
     aside = {shape: stands_aside(state, shape, state.cluster.jobs[head]) for _, head, shape, _ in heads(state)}
-    ranks = {lane.lane_id: rank(state, lane.lane_id) for lane in state.queue.live_lanes()}
+    ranks = {lane.lane_id: rank(state, lane.lane_id) for lane in state.queue.lanes.values()}
     own = (rank(state, state.lane_of(job)), state.key_of(job))
     found = [
         (place, job_id)

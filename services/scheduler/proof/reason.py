@@ -79,7 +79,7 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
     tenant = tenant_of(state.cluster, job.tenant)
     if tenant.exhausted:
         return _spent(tenant, nodes.blockers)
-    if over_budget(state, tenant, shape):
+    if over_budget(state, shape):
         return _beyond(state, tenant, shape, nodes.blockers)
     if over_limit(state, shape):
         least = "" if shape.wish.share else "at least "
