@@ -1,6 +1,7 @@
 """How long a decision takes while jobs stand before it that let others pass: those of a tenant at its limit, and those that could never
-fit, each of another shape; and while those that wait are of as many tenants. Beside the same cluster without them, in turns: the cost must
-hardly grow with their number. And what they cost when a node joins, for which all that could never fit are asked again.
+fit, each of another shape. Beside the same cluster without them, in turns: the cost must hardly grow with their number. Then as many jobs
+of four tenants beside those of a tenant each, of which up to 100 are looked past. And what they cost when a node joins, for which all that
+could never fit are asked again.
 
 1,024 GPUs with 1,000 other jobs waiting, in steady state as in `placement_whole.py`. What a decision is: `decision.py`.
 """
@@ -48,15 +49,15 @@ def join(world: Steady, number: int) -> float:
 
 def main() -> None:
     worlds = {"none_": steady(), "at_limit_": steady(at_limit=ASIDE), "impossible_": steady(impossible=ASIDE)}
-    worlds["tenants_"] = Steady(GPUS, ASIDE, tenants=[f"t{number}" for number in range(ASIDE)])
+    worlds |= {"few_": Steady(GPUS, ASIDE), "tenants_": Steady(GPUS, ASIDE, tenants=[f"t{number}" for number in range(ASIDE)])}
     took: dict[str, list[Took]] = {name: [] for name in worlds}
     freeze_collector()
     for _ in range(TURNS):
         for name, world in worlds.items():
             took[name] += [world.step() for _ in range(DECISIONS)]
-    medians = {name: tell(name, took[name], worlds[name].told, gpus=GPUS, aside=0 if name == "none_" else ASIDE) for name in worlds}
-    for name in ("at_limit_", "impossible_", "tenants_"):
-        say(f"{name}growth", medians[name] / medians["none_"], "ratio", len(took[name]), of=f"p50 with {ASIDE} of them to p50 without")
+    medians = {name: tell(name, took[name], worlds[name].told, gpus=GPUS, many=ASIDE) for name in worlds}
+    for name, beside in (("at_limit_", "none_"), ("impossible_", "none_"), ("tenants_", "few_")):
+        say(f"{name}growth", medians[name] / medians[beside], "ratio", len(took[name]), of=f"p50 with {ASIDE} of them to p50 without")
     for name, world in worlds.items():
         say(f"{name}join_ms", median(join(world, GPUS // 8 + number) for number in range(JOINS)), "ms", JOINS, nodes=GPUS // 8)
 

@@ -18,7 +18,7 @@ def stands_aside(state: State, shape: Shape, job: Job) -> bool:
 
 
 def lets_pass(state: State, head: Waiting) -> bool:
-    """Whether all behind its gate do: at their tenant's limit, or before their reservation."""
+    """Whether all with its claim let others pass: at their tenant's limit, or before their reservation."""
     return at_limit(state, head.shape) or is_early(state, state.cluster.jobs[head.job_id])
 
 

@@ -19,7 +19,7 @@ from libs.common.model import JobId, TenantId
 from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.policies import OrderKey
 
-# What waits no more is let go of when there is so much more of it than of what waits.
+# What waits no more, and what stands in front in vain, is let go of when there is so much more of it than of what waits.
 SPARE: Final = 1_000
 
 
@@ -61,7 +61,7 @@ class LaneId(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """One entry of a queue. It is the job's own as long as the queue names this very one; the job id makes two of them differ."""
+    """One entry of a queue. It is the job's own as long as the queue names this very one, even where it equals another."""
 
     key: OrderKey
     job_id: JobId
@@ -83,7 +83,7 @@ class Ask(NamedTuple):
 
 
 class Gate:
-    """Behind it stand the shapes with one claim: `firsts` is the heap of the first entry of each."""
+    """Behind it stand the shapes with one claim, or those that can never fit: `firsts` is the heap of the first entry of each."""
 
     __slots__ = ("firsts",)
 
@@ -92,9 +92,9 @@ class Gate:
 
 
 class Lane:
-    """`lines` are the entries of each shape, in order; `gates` are by shape, `by_claim` those for shapes to come; what can never fit the
-    cluster as it is stands behind `never`. In `front` are the first one of every gate, and some that are that no more. Of all `entries`
-    those of `alive` jobs wait.
+    """`lines` are the entries of each shape, in order; `gates` are by shape, `by_claim` says behind which one a new shape stands; what can
+    never fit the cluster as it is stands behind `never`. In `front` are the first one of every gate, and some that are that no more. Of
+    all `entries` those of `alive` jobs wait.
     """
 
     def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId) -> None:
@@ -124,16 +124,18 @@ class Lane:
             heappush(firsts, entry)
             if firsts[0] is entry:
                 heappush(self.front, entry)
-        if self.entries > SPARE + 2 * self.alive:
+        if self.entries > SPARE + 2 * self.alive or len(self.by_claim) > SPARE + len(self.lines):
             self._tidy()
+        elif len(self.front) > SPARE + 2 * len(self.lines):
+            self._draw_up()
 
     def heads(self) -> Iterator[Waiting]:
         """The first waiting job of each shape, in order; only as many are looked for as are asked for."""
         return self._walk(None)
 
     def candidates(self, ask: Ask) -> Iterator[Waiting]:
-        """The same without those behind a gate that lets others pass, which is asked once, and without what this cluster could never hold.
-        That is remembered until `reopen`.
+        """The same without those behind a gate that lets others pass, which is asked once, and without what this cluster could never hold,
+        which is remembered until `reopen`.
         """
         return self._walk(ask)
 
@@ -146,7 +148,7 @@ class Lane:
                 entry = self.front[0]
                 gate = self.gates[entry.shape]
                 if ask is not None and gate not in opened:
-                    if gate is self.never or ask.lets_pass(entry):
+                    if gate in closed or gate is self.never or ask.lets_pass(entry):
                         closed[gate] = None
                         heappop(self.front)
                         continue
@@ -193,9 +195,6 @@ class Lane:
         self._go_on(gate, line[0] if line else None)
         if not line:
             del self.lines[entry.shape], self.gates[entry.shape]
-            own = self.by_claim.get(entry.shape.claim)
-            if own is not None and not own.firsts:
-                del self.by_claim[entry.shape.claim]
 
     def _go_on(self, gate: Gate, after: Waiting | None = None) -> None:
         """The first in front makes way for `after`, of its shape, and for the next one behind its gate."""
@@ -274,6 +273,13 @@ class Queue:
         if known is not None:
             self._leave(known)
             self.version += 1
+
+    def take_out(self, name: str = "") -> list[JobId]:
+        """All that waits in the queue of this name, or in any: their lanes begin anew."""
+        found = [job_id for job_id, waiting in self.waiting.items() if name in ("", waiting.lane.queue)]
+        for job_id in found:
+            self.remove(job_id)
+        return found
 
     def _leave(self, entry: Waiting | None) -> None:
         """A lane in which nobody waits any more is forgotten."""

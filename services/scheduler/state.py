@@ -260,7 +260,7 @@ class State:
     def _reorder(self, name: str = "") -> None:
         """The queue has another policy, or is new: all that waits there is sorted anew. Without a name every queue: plug-ins changed."""
         self.queue.version += 1
-        for job_id in [job_id for job_id, waiting in self.queue.waiting.items() if name in ("", waiting.lane.queue)]:
+        for job_id in self.queue.take_out(name):
             self._wait(self.cluster.jobs[job_id])
 
     def _wait(self, job: Job) -> None:

@@ -160,8 +160,8 @@ def check_built(lane: Lane, waits: int) -> None:
     assert sorted(firsts) == sorted((each.shape, id(each)) for gate in gates for each in gate.firsts)
     assert all(lane.gates[each.shape] is gate for gate in gates for each in gate.firsts)
     assert {id(gate.firsts[0]) for gate in gates} <= {id(each) for each in lane.front}
-    assert len(lane.by_claim) <= len(lane.lines)
-    assert len(lane.front) <= queue.SPARE + 2 * len(lane.lines) + lane.entries
+    claims = {shape.claim for shape, gate in lane.gates.items() if gate is not lane.never}
+    assert len(claims) == len(gates - {lane.never}) and len(lane.by_claim) <= queue.SPARE + len(lane.lines) + 1
     assert (lane.alive, lane.entries, set(lane.gates)) == (waits, sum(map(len, lane.lines.values())), set(lane.lines))
 
 

@@ -1,13 +1,16 @@
 """The queue against a plain list: the heads are the first waiting job of each shape, in order, whatever came and went."""
 
 from collections.abc import Iterator
+from itertools import islice
 
+import pytest
 from hypothesis import given as draw
 from hypothesis import strategies as st
 
 from libs.common.cluster import Job
 from libs.common.model import JobId, TenantId
-from services.scheduler.queue import LaneId, Queue, Waiting, shape_of
+from services.scheduler import queue
+from services.scheduler.queue import Ask, LaneId, Queue, Waiting, shape_of
 from tests.given import spec
 
 STEPS = st.lists(st.tuples(st.sampled_from(("add", "remove", "peek")), st.integers(0, 9), st.integers(0, 3)), max_size=40)
@@ -15,26 +18,59 @@ STEPS = st.lists(st.tuples(st.sampled_from(("add", "remove", "peek")), st.intege
 LANE = LaneId("default", "")
 
 
-def heads(queue: Queue) -> Iterator[Waiting]:
-    for lane in queue.lanes.values():
+def heads(line: Queue) -> Iterator[Waiting]:
+    for lane in line.lanes.values():
         yield from lane.heads()
 
 
 @draw(STEPS)
 def test_the_heads_are_the_first_of_each_shape_in_order(steps: list[tuple[str, int, int]]) -> None:
-    queue = Queue()
+    line = Queue()
     waiting: dict[int, tuple[tuple[int, int, int], Job]] = {}
     for what, number, priority in steps:
         job = Job(JobId(f"j{number}"), spec(gpus=number % 3 + 1), TenantId("t"), "", number)
         if what == "add" and number not in waiting:
             waiting[number] = ((0, -priority, number), job)
-            queue.add(job, (0, -priority, number), LANE)
+            line.add(job, (0, -priority, number), LANE)
         elif what == "remove":
             waiting.pop(number, None)
-            queue.remove(job.job_id)
+            line.remove(job.job_id)
         elif what == "peek":
-            next(heads(queue), None)
+            next(heads(line), None)
         first: dict[object, tuple[tuple[int, int, int], str]] = {}
         for key, each in sorted(waiting.values(), key=lambda entry: entry[0]):
             first.setdefault(shape_of(each), (key, each.job_id))
-        assert [(key, job_id) for key, job_id, _, _ in heads(queue)] == list(first.values())
+        assert [(key, job_id) for key, job_id, _, _ in heads(line)] == list(first.values())
+
+
+def job(name: str, **fields: int) -> Job:
+    return Job(JobId(name), spec(**fields), TenantId("t"), "", 1)
+
+
+def test_what_comes_first_and_goes_again_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "SPARE", 10)
+    line = Queue()
+    line.add(job("stays"), (5,), LANE)
+    for number in range(200):
+        line.add(job(f"j{number}"), (1,), LANE)
+        line.remove(JobId(f"j{number}"))
+        assert next(line.lanes[LANE].heads()).job_id == "stays"
+    asked: list[str] = []
+    lane = line.lanes[LANE]
+    assert len(lane.front) <= 13
+
+    def lets_pass(entry: Waiting) -> bool:
+        asked.append(entry.job_id)
+        return True
+
+    assert not list(lane.candidates(Ask(lets_pass, lambda entry: True))) and asked == ["stays"]
+
+
+def test_shapes_of_one_claim_stand_behind_one_gate_whatever_a_look_drops_on_its_way() -> None:
+    line = Queue()
+    for number in range(50):
+        line.add(job(f"j{number}", cpus_milli=2 * number + 1), (100 - number, 0), LANE)
+        line.add(job(f"gone{number}", cpus_milli=2 * number + 2), (100 - number, 1), LANE)
+        line.remove(JobId(f"gone{number}"))
+        list(islice(line.lanes[LANE].heads(), 2))
+    assert len(set(line.lanes[LANE].gates.values())) == 1

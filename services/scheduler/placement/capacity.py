@@ -27,6 +27,7 @@ from services.scheduler.placement.wish import Wish
 # Rankings beyond this are forgotten, those that were made first before others.
 RANKINGS_MAX: Final = 256
 WISHES_MAX: Final = 16_384
+SERVING_MAX: Final = 131_072
 # So many nodes at a time are looked at ahead: a few milliseconds.
 CATCH_UP_MAX: Final = 1_024
 

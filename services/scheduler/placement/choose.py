@@ -8,7 +8,7 @@ from typing import Final
 
 from libs.common.model import GpuHold, JobSpec, NodeId
 from services.scheduler.placement import gang
-from services.scheduler.placement.capacity import WISHES_MAX, Capacity, Serving
+from services.scheduler.placement.capacity import SERVING_MAX, Capacity, Serving
 from services.scheduler.placement.place import host_serves
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.strategies import ROUND_ROBIN
@@ -54,7 +54,7 @@ def serving(capacity: Capacity, wish: Wish) -> int:
     """The nodes that could serve it with nothing running there, as bits; none where the cluster could not hold it."""
     known = capacity.serving.get(wish)
     if known is None:
-        if len(capacity.serving) >= WISHES_MAX:
+        if len(capacity.serving) >= SERVING_MAX:
             capacity.serving.clear()
         known = capacity.serving[wish] = Serving()
     if known.seen != capacity.builds.position:
