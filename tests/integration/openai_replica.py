@@ -2,12 +2,15 @@
 
 `python -m tests.integration.openai_replica PORT` runs it as a process that can be killed; `running()` in this one, where a test can
 look at what it received. Fields: x_status (answer this), x_delay_s (before anything), x_gap_s (between chunks), x_chunks, x_die ("before",
-"head", "middle": the connection is cut there), x_no_done.
+"head", "middle", "finished", "done": the connection is cut there), x_finish (the last chunk of each choice has a finish_reason), x_indexes (so many
+choices take turns), x_no_done.
+With `wants_uuid` it answers an empty 400 to a request whose x-request-id is no UUID, as some servers do.
 """
 
 import asyncio
 import json
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +25,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.port = 0
+        self.wants_uuid = False
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.cancelled = 0
@@ -42,6 +46,8 @@ class Replica:
         self.bodies.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         asked = json.loads(body)
+        if self.wants_uuid and not _is_uuid(request.headers.get("x-request-id", "")):
+            return web.Response(status=400)
         try:
             return await self._answer(request, asked)
         except asyncio.CancelledError:
@@ -76,11 +82,28 @@ class Replica:
                 _cut(request)
             await response.write(_event(_chunk(request.path, asked, number)))
             await asyncio.sleep(asked.get("x_gap_s", 0))
+        for index in range(asked.get("x_finish", 0)):
+            last = _chunk(request.path, asked, 0)
+            choice = {**last["choices"][0], "index": index, "delta": {}, "text": "", "finish_reason": "stop"}
+            await response.write(_event({**last, "choices": [choice]}))
+        if asked.get("x_die") == "finished":
+            await asyncio.sleep(0.05)
+            _cut(request)
         if (asked.get("stream_options") or {}).get("include_usage"):
             await response.write(_event({**_chunk(request.path, asked, 0), "choices": [], "usage": USAGE}))
         if not asked.get("x_no_done"):
             await response.write(b"data: [DONE]\n\n")
+        if asked.get("x_die") == "done":
+            await asyncio.sleep(0.05)
+            _cut(request)
         return response
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def _cut(request: web.Request) -> None:
@@ -116,7 +139,8 @@ def _chunk(path: str, asked: dict[str, Any], number: int) -> dict[str, Any]:
             "object": "text_completion",
             "choices": [{"index": 0, "text": f"w{number} ", "finish_reason": None, "logprobs": None}],
         }
-    choice = {"index": 0, "delta": {"content": f"w{number} "}, "finish_reason": None}
+    index = number % asked.get("x_indexes", 1)
+    choice = {"index": index, "delta": {"content": f"w{number} "}, "finish_reason": None}
     return {**shared, "object": "chat.completion.chunk", "choices": [choice]}
 
 

@@ -92,7 +92,7 @@ async def test_the_key_stays_here_and_the_request_s_id_and_trace_go_on(tmp_path:
         assert (sent["x-request-id"], sent["traceparent"]) == ("mine-1", "00-1-2-01")
         assert not {"authorization", "cookie", "accept-encoding"} & set(sent)
         async with world.session.post(world.url + CHAT, json={"model": "m"}, headers={"x-request-id": "not\tsane"}) as response:
-            assert response.headers["x-request-id"].startswith("req-")
+            assert response.headers["x-request-id"].count("-") == 4
 
 
 async def test_models_are_listed_and_shown(tmp_path: Path) -> None:

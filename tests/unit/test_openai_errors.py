@@ -39,7 +39,7 @@ def test_a_replica_s_refusal_in_the_right_shape_is_untouched() -> None:
         (b'{"error":"out of memory"}', "out of memory"),
         (b"Internal Server Error", "Internal Server Error"),
         (b'{"detail":[{"loc":"body"}]}', '[{"loc":"body"}]'),
-        (b"", "the model's server answered 500"),
+        (b"", "the model's server answered 500 with an empty body"),
     ],
 )
 def test_any_other_refusal_of_a_replica_is_put_into_the_shape(body: bytes, message: str) -> None:

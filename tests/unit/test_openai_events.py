@@ -68,7 +68,34 @@ def test_what_is_no_json_is_passed_on() -> None:
 def test_a_last_event_without_its_blank_line_is_flushed() -> None:
     events = Events()
     assert events.feed(WORDS[0] + b"data: [DONE]\n") == WORDS[0]
-    assert events.flush() == b"data: [DONE]\n" and events.done
+    assert events.flush() == b"data: [DONE]\n\n" and events.done
+
+
+def chunk(index: int, reason: str | None) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": index, "delta": {}, "finish_reason": reason}]}).encode() + b"\n\n"
+
+
+def test_a_stream_is_finished_by_its_finish_reason_wherever_it_is_cut() -> None:
+    stream = chunk(0, None) + chunk(0, "stop")
+    for cut in range(len(stream) + 1):
+        events = Events()
+        fed(events, stream, cut)
+        assert events.finished and not events.done
+
+
+def test_generated_text_that_looks_like_a_finish_reason_finishes_nothing() -> None:
+    said = {"choices": [{"delta": {"content": '"finish_reason": "stop"'}, "finish_reason": None}]}
+    events = Events()
+    events.feed(b"data: " + json.dumps(said).encode() + b"\n\n")
+    assert not events.finished
+
+
+def test_several_choices_are_finished_when_each_of_them_is() -> None:
+    events = Events(several=True)
+    events.feed(chunk(0, None) + chunk(1, None) + chunk(0, "stop"))
+    assert not events.finished
+    events.feed(b'data: {"choices": 5}\n\n' + chunk(1, "length"))
+    assert events.finished
 
 
 def test_an_event_without_end_is_not_gathered_for_ever() -> None:

@@ -9,6 +9,7 @@ import re
 import time
 from os import urandom
 from typing import Final, Protocol
+from uuid import UUID
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -144,7 +145,7 @@ class _Passage:
                 length = value
             elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
                 request_id = value
-        self.scope["request_id"] = request_id.decode() or "req-" + urandom(12).hex()
+        self.scope["request_id"] = request_id.decode() or new_request_id()
         return authorization.decode("latin-1"), length
 
     async def send(self, message: Message) -> None:
@@ -198,6 +199,11 @@ class _Bounded:
         if self.bytes > self.bytes_max:
             raise _too_large(self.bytes_max)
         return message
+
+
+def new_request_id() -> str:
+    """A random UUID: some model servers refuse every other form."""
+    return str(UUID(bytes=urandom(16), version=4))
 
 
 def refuse(problem: Problem) -> Response:

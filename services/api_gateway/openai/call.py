@@ -14,10 +14,10 @@ from starlette.types import Scope, Send
 
 from services.api_gateway.openai import errors
 from services.api_gateway.openai.errors import ApiError
-from services.api_gateway.openai.events import Events, Usage, usage_of
+from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_of
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
-from services.api_gateway.openai.request import Wish
+from services.api_gateway.openai.request import Wish, choices_of
 
 EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
@@ -27,6 +27,7 @@ BUSY: Final = (502, 503)
 # An answer has one of these; what a server may say before it is not passed on.
 OK: Final = 200
 STATUS_MAX: Final = 599
+UNFINISHED: Final = ApiError(502, "the model's replica ended its stream before a finish_reason and before [DONE]", "upstream_error")
 NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
@@ -37,6 +38,7 @@ class Answer(NamedTuple):
     content_type: str
     body: bytes
     retry_after: str = ""
+    replica: str = ""
 
 
 class ReplicaFailed(Exception):
@@ -78,6 +80,7 @@ class Call:
             response.headers.get("content-type", JSON),
             await self._read(response.content),
             response.headers.get("retry-after", ""),
+            replica,
         )
         if answer.status in BUSY:
             raise ReplicaFailed(f"answered {answer.status}", answer)
@@ -100,7 +103,7 @@ class Call:
         """The whole answer, a refusal in OpenAI's shape."""
         body, kind = answer.body, answer.content_type
         if answer.status >= 400:
-            shaped = errors.shaped(answer.status, body)
+            shaped = errors.shaped(answer.status, body, replica or answer.replica)
             body, kind = shaped, kind if shaped is body else JSON
         headers = [(b"content-length", b"%d" % len(body))]
         if answer.retry_after:
@@ -109,10 +112,10 @@ class Call:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _stream(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
-        events = Events(self.metered, self.strips_usage)
+        events = Events(self.metered, self.strips_usage, several=choices_of(self.wish) > 1)
         content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
-        while piece := await content.readany():
+        while piece := await _next_piece(content, events):
             guard.heard(idle_s)
             whole = events.feed(piece)
             self._count(events.usage)
@@ -127,7 +130,7 @@ class Call:
                 raise ReplicaFailed("ended its stream before the first event")
             await self._begin(response.status, kind, [NO_CACHE], replica)
         if not events.done and response.status < 400:
-            rest += _last_words(ApiError(502, "the model's replica ended its stream before [DONE]", "upstream_error"))
+            rest += DONE_EVENT if events.finished else _last_words(UNFINISHED)
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 
     def _count(self, usage: Usage | None) -> None:
@@ -158,6 +161,16 @@ class Call:
                 await self.send({"type": "http.response.body", "body": _last_words(error), "more_body": False})
         except TimeoutError:
             pass  # the server closes the connection of an answer that was not completed
+
+
+async def _next_piece(content: aiohttp.StreamReader, events: Events) -> bytes:
+    """The next bytes of a stream, empty at its end. After [DONE] nothing can be missing, so a break is an end too."""
+    try:
+        return await content.readany()
+    except (aiohttp.ClientError, OSError):
+        if not events.done:
+            raise
+        return b""
 
 
 def _last_words(error: ApiError) -> bytes:

@@ -51,21 +51,36 @@ def of_problem(problem: Problem) -> ApiError:
     return ApiError(problem.status, problem.detail, CODES.get(problem.status), retry_after_s=1 if problem.status == 503 else 0)
 
 
-def shaped(status: int, body: bytes) -> bytes:
-    """A replica's refusal: untouched if it has OpenAI's shape, else its text in that shape."""
+def shaped(status: int, body: bytes, replica: str = "") -> bytes:
+    """A replica's refusal: untouched if it has OpenAI's shape, else its text in that shape.
+
+    An empty refusal has no text: the answer then names the replica, whose output may have one.
+    """
     try:
         found = msgspec.json.decode(body)
     except UNREADABLE:
         found = body[:QUOTED_CHARS].decode(errors="replace").strip()
-    if isinstance(found, dict) and isinstance(found.get("error"), dict):
+    if isinstance(found, dict) and _has_message(found.get("error")):
         return body
-    return _shape(_text(found) or f"the model's server answered {status}", SERVER if status >= 500 else INVALID, None, None)
+    return _shape(_text(found) or _bare(status, replica), SERVER if status >= 500 else INVALID, None, None)
+
+
+def _has_message(error: object) -> bool:
+    return isinstance(error, dict) and isinstance(error.get("message"), str) and bool(error["message"])
+
+
+def _bare(status: int, replica: str) -> str:
+    model, _, number = replica.rpartition("-")
+    look = f": see muster logs {model}/{number}" if model else ""
+    return f"the model's server answered {status} with an empty body{look}"
 
 
 def _text(found: Any) -> str:  # noqa: ANN401  JSON of any server
     if isinstance(found, dict):
         found = next((found[name] for name in ("error", "message", "detail") if found.get(name)), found)
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()[:QUOTED_CHARS]
+    if found is None or isinstance(found, str):
+        return found or ""
+    return msgspec.json.encode(found).decode()[:QUOTED_CHARS]
 
 
 def _shape(message: str, kind: str, param: str | None, code: str | None) -> bytes:

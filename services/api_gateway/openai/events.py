@@ -18,6 +18,9 @@ DONE: Final = b"[DONE]"
 TOKENS_MAX: Final = 1 << 40
 # Not the null that servers put into every other chunk once usage is asked for.
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
+# Within a JSON string the quotation marks are escaped, so no generated text matches.
+_FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"')
+DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 
 class Usage(msgspec.Struct):
@@ -41,7 +44,17 @@ class _Chunk(msgspec.Struct):
     usage: Usage | None = None
 
 
+class _Choice(msgspec.Struct):
+    index: int = 0
+    finish_reason: str | None = None
+
+
+class _Choices(msgspec.Struct):
+    choices: list[_Choice] = []
+
+
 _answer: Final = msgspec.json.Decoder(_Answer)
+_choices: Final = msgspec.json.Decoder(_Choices)
 _chunk: Final = msgspec.json.Decoder(_Chunk)
 
 
@@ -54,12 +67,20 @@ def usage_of(body: bytes) -> Usage | None:
 
 
 class Events:
-    """`counts`: look for the usage. `strips`: also hold back the chunk that has nothing else. `done` once [DONE] was seen."""
+    """The events of one stream.
 
-    def __init__(self, counts: bool = False, strips: bool = False) -> None:
+    `counts`: look for the usage. `strips`: also hold back the chunk that has nothing else. `several`: the answer has several choices.
+    `done` is true once [DONE] was seen, `finished` once every choice that was seen has its finish_reason.
+    """
+
+    def __init__(self, counts: bool = False, strips: bool = False, several: bool = False) -> None:
         self.counts = counts
         self.strips = strips
+        self.several = several
         self.done = False
+        self.finished = False
+        self._seen: set[int] = set()
+        self._ended: set[int] = set()
         self.usage: Usage | None = None
         self._rest = b""
 
@@ -71,14 +92,33 @@ class Events:
             end = len(data)
         self._rest = data[end:]
         whole = data[:end] if self._rest else data
-        self.done = self.done or _says_done(whole)
+        self._follow(whole)
         return self._counted(whole) if self.counts and _USAGE.search(whole) else whole
 
     def flush(self) -> bytes:
-        """What is left at a clean end of the stream: an event whose blank line never came."""
+        """What is left at a clean end of the stream: an event whose blank line never came. It gets one."""
         rest, self._rest = self._rest, b""
-        self.done = self.done or _says_done(rest)
-        return self._counted(rest) if self.counts and _USAGE.search(rest) else rest
+        self._follow(rest)
+        rest = self._counted(rest) if self.counts and _USAGE.search(rest) else rest
+        return rest.rstrip(b"\r\n") + b"\n\n" if rest.strip() else b""
+
+    def _follow(self, whole: bytes) -> None:
+        """Note how far the answer is."""
+        self.done = self.done or _says_done(whole)
+        if not self.several:
+            self.finished = self.finished or _FINISH.search(whole) is not None
+            return
+        for event in _split(whole):
+            self._follow_choices(event)
+        self.finished = bool(self._ended) and self._ended >= self._seen
+
+    def _follow_choices(self, event: bytes) -> None:
+        try:
+            choices = _choices.decode(_data(event)).choices
+        except UNREADABLE:
+            return
+        self._seen.update(choice.index for choice in choices)
+        self._ended.update(choice.index for choice in choices if choice.finish_reason)
 
     def _counted(self, whole: bytes) -> bytes:
         return b"".join([event for event in _split(whole) if not (self._count(event) and self.strips)])

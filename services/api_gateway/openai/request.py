@@ -91,6 +91,11 @@ def _prompts(wish: Wish) -> int:
     return commas + 1 if commas > COUNTED_MAX else max(1, len(_elements.decode(prompt)))
 
 
+def choices_of(wish: Wish) -> int:
+    """How many choices the answer has."""
+    return max(1, wish.n or 1) * _prompts(wish)
+
+
 def with_usage(body: bytes) -> bytes:
     """The body with stream_options.include_usage set; every other field keeps its bytes."""
     fields = _fields.decode(body)
