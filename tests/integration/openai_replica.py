@@ -2,7 +2,7 @@
 
 `python -m tests.integration.openai_replica PORT` runs it as a process that can be killed; `running()` in this one, where a test can
 look at what it received. Fields: x_status (answer this), x_delay_s (before anything), x_gap_s (between chunks), x_chunks, x_die ("before",
-"head", "middle", "finished", "done": the connection is cut there), x_finish (the last chunk of each choice has a finish_reason), x_indexes (so many
+"head", "middle", "finished", "done": the connection is cut there), x_finish (so many choices end with a finish_reason), x_indexes (so many
 choices take turns), x_no_done.
 With `wants_uuid` it answers an empty 400 to a request whose x-request-id is no UUID, as some servers do.
 """
