@@ -12,6 +12,7 @@ import click
 from libs.cli import placement_flags
 from libs.cli.jobflags import DURATION, pairs, secrets, was_given
 from libs.cli.numbers import Number
+from libs.common.model import SPREADS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +31,11 @@ _FLAGS = (
     click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
     click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
     click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
+    click.option(
+        "--spread",
+        type=click.Choice(SPREADS),
+        help="Where there is room, keep replicas on different nodes (default) or in different racks, or do not mind (none).",
+    ),
     click.option("--wait", is_flag=True, help="Return when as many as asked for are ready; 1 when it crashes instead."),
     *placement_flags.NODE_FLAGS,
 )

@@ -45,15 +45,24 @@ LEVELS: Final = ("interconnect", "switch", "numa", "socket", "rack", "spine")
 ID_PATTERN: Final = re.compile(r"^[a-z0-9-]{1,63}$")
 
 
+# What the replicas of a model are spread over.
+SPREAD_NODE: Final = "node"
+SPREAD_RACK: Final = "rack"
+SPREAD_NONE: Final = "none"
+SPREADS: Final = (SPREAD_NODE, SPREAD_RACK, SPREAD_NONE)
+
+
 class Serve(msgspec.Struct, frozen=True):
     """What makes a job a replica of a model: it serves HTTP on the port that its placement gave it, and is ready while a GET of
-    `health_path` answers 2xx. One that is not ready for `startup_timeout_s` is ended.
+    `health_path` answers 2xx. One that is not ready for `startup_timeout_s` is ended. `spread` says over what it keeps away from the
+    model's other replicas, where it can (`services/scheduler/spread.py`).
     """
 
     model: str
     generation: int
     health_path: str = "/health"
     startup_timeout_s: int = 600
+    spread: str = SPREAD_NODE
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -211,6 +220,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     socket: str = PREFERRED
     allow_cross_numa: bool = True
     placement: str = ""
+    spread: str = SPREAD_NODE
 
 
 class Replica(msgspec.Struct, frozen=True):

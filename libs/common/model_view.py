@@ -22,7 +22,7 @@ ASKED: Final = tuple(name for name in ModelSpec.__struct_fields__ if name in Job
 
 def replica_spec(spec: ModelSpec, name: str, generation: int) -> JobSpec:
     """A job that is not tried again when it fails: its model makes another."""
-    serve = Serve(name, generation, spec.health_path, spec.startup_timeout_s)
+    serve = Serve(name, generation, spec.health_path, spec.startup_timeout_s, spec.spread)
     return JobSpec(**{field: getattr(spec, field) for field in ASKED}, name=name, requeue=False, serve=serve)
 
 

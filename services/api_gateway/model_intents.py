@@ -13,7 +13,7 @@ from libs.common import model_view
 from libs.common.cluster import Model
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check_fact_size
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import SPREADS, ModelSpec, TenantId
 from services.api_gateway import intents, placement_fields
 from services.api_gateway.fields import check_range, convert, names_of
 from services.api_gateway.times import duration_s
@@ -92,6 +92,8 @@ def _spec(values: dict[str, Any]) -> ModelSpec:
         check_range(name, getattr(spec, name), low, high)
     intents.check_spec(model_view.replica_spec(spec, "", 0))
     _check_health_path(spec.health_path)
+    if spec.spread not in SPREADS:
+        raise Refused(f"spread: {spec.spread[:64]!r} is not known: use one of {', '.join(SPREADS)}")
     return spec
 
 

@@ -68,11 +68,11 @@ class Line:
         """Whether all that come now wait too: nobody passes, and where nothing is reserved there is no other line."""
         return self.stands_still and not state.cluster.reservations
 
-    def choose(self, state: State, job: Job, wish: Wish) -> Choice:
-        """What the next job in line may begin on now."""
+    def choose(self, state: State, job: Job, wish: Wish, crowded: int = 0) -> Choice:
+        """What the next job in line may begin on now, but none of the nodes `crowded` (bits)."""
         if self.stands_still:
             return NOTHING
-        circle, barred = circle_of(state.cluster, job.tenant), closed_to(state, job)
+        circle, barred = circle_of(state.cluster, job.tenant), closed_to(state, job) | crowded
         choice = choose_for(state.capacity, wish, circle, barred)
         promise = self.promised(state)
         if promise is None or choice is NOTHING or ends_in_time(job, promise, state.wall_ns):

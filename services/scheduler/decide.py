@@ -48,6 +48,7 @@ from services.scheduler.preemption.reserved import is_among_strangers, is_broken
 from services.scheduler.queue import Shape
 from services.scheduler.renewals import is_empty
 from services.scheduler.reservations import closed_to, is_closed_to, is_early, line_of
+from services.scheduler.spread import choose_apart
 from services.scheduler.state import State
 
 # The job that it had to wait for did not end well.
@@ -257,7 +258,8 @@ def place(state: State) -> Sequence[AnyFact]:
     for _, job_id, shape, _ in candidates(state):
         job = state.cluster.jobs[job_id]
         line = lines[line_of(state, job)]
-        choice = line.choose(state, job, shape.wish)
+        serve = job.spec.serve
+        choice = line.choose(state, job, shape.wish) if serve is None else choose_apart(state, line, job, serve, shape.wish)
         if choice is NOTHING:
             line.wait(state, job)
             waiting += 1

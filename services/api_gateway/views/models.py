@@ -48,6 +48,7 @@ class ModelShown(msgspec.Struct):
     priority: int
     health_path: str
     startup_timeout_s: int
+    spread: str
     labels: dict[str, str]
     replicas: list[ReplicaShown]
     warnings: list[str] = []
@@ -76,6 +77,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         priority=spec.priority,
         health_path=spec.health_path,
         startup_timeout_s=spec.startup_timeout_s,
+        spread=spec.spread,
         labels=spec.labels,
         replicas=[_replica(cluster, model, job) for job in model_view.replicas(cluster, model)],
     )
