@@ -101,6 +101,7 @@ PURE: Final = (
     "services/scheduler/models.py",
     "services/scheduler/orders.py",
     "services/scheduler/outlook.py",
+    "services/scheduler/oversize.py",
     "services/scheduler/placement/**/*.py",
     "services/scheduler/plugin_trial.py",
     "services/scheduler/policies/*.py",

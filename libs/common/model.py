@@ -23,6 +23,8 @@ PER_MONTH: Final = "month"
 PRIORITY_MAX: Final = 100
 NODES_MAX: Final = 1024
 GPUS_PER_NODE_MAX: Final = 64
+# Devices of one job: one commit of the log records all of them.
+DEVICES_MAX: Final = 16_384
 # What a job may ask for when its node hears no scheduler any more.
 STOP: Final = "stop"
 CONTINUE: Final = "continue"

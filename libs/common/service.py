@@ -63,6 +63,8 @@ class Fold(Protocol):
 
 # The next facts to record, at a time in nanoseconds: one group that belongs together, or none. The shell applies it and asks again.
 Decide = Callable[[int], Sequence[AnyFact]]
+# What is recorded in place of a group that no commit can hold.
+Smaller = Callable[[Sequence[AnyFact]], Sequence[AnyFact]]
 
 
 class Voice(Protocol):
@@ -87,14 +89,27 @@ class Silent:
         return
 
 
+def _refuse(facts: Sequence[AnyFact]) -> Sequence[AnyFact]:
+    raise AssertionError(f"{len(facts)} facts beginning with {f.kind_of(facts[0])} fit into no commit")
+
+
 class Shell:
     """One deciding service."""
 
-    def __init__(self, log: Log, writer: Writer, state: Fold, propose: Decide, voice: Voice) -> None:
+    def __init__(
+        self,
+        log: Log,
+        writer: Writer,
+        state: Fold,
+        propose: Decide,
+        voice: Voice,
+        smaller: Smaller = _refuse,
+    ) -> None:
         self.log = log
         self.writer = writer
         self.state = state
         self.propose = propose
+        self.smaller = smaller
         self.voice = voice
         self.clocks = ClockWatch(writer.clock)
         self.live = False
@@ -152,6 +167,10 @@ class Shell:
             facts = self.propose(now_ns)
             if not facts:
                 return
+            if not f.fits(facts, self.writer.subject):
+                facts = self.smaller(facts)
+                if not facts:
+                    return
             self.state.apply_own(facts, now_ns)
             self._record(facts)
 

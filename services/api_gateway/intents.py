@@ -177,6 +177,9 @@ def check_spec(spec: JobSpec) -> None:
         check_range(name, getattr(spec, name), low, high)
     if 0 < spec.nodes_max < spec.nodes:
         raise Refused(f"nodes_max: {spec.nodes_max} are fewer than its {spec.nodes} nodes: give as many or more, or leave it out")
+    if spec.most_nodes * spec.gpus > model.DEVICES_MAX:
+        found = f"{spec.most_nodes} nodes of {spec.gpus} GPUs are {spec.most_nodes * spec.gpus} GPUs"
+        raise Refused(f"nodes: {found}: one job may have {model.DEVICES_MAX}: ask for fewer nodes or GPUs, or submit several jobs")
     placement_fields.check_placement(spec)
     preemption_fields.check(spec)
     check_command(spec.command)

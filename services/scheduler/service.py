@@ -50,6 +50,7 @@ from services.scheduler.desired_pages import DesiredPages
 from services.scheduler.explain import explain, no_answer
 from services.scheduler.explain_model import explain_model
 from services.scheduler.leases import Leases
+from services.scheduler.oversize import smaller
 from services.scheduler.past import DEADLINE_PART, Past, Question
 from services.scheduler.plugged import Plugged
 from services.scheduler.renewals import Renewals
@@ -118,7 +119,7 @@ class Scheduler:
         self.past = Past(deadline_s=settings.ask_past_ms / 1_000 * DEADLINE_PART)
         self.renewals = Renewals()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
-        self.shell = Shell(log, self.writer, self.state, self.decide, self)
+        self.shell = Shell(log, self.writer, self.state, self.decide, self, lambda facts: smaller(self.state, facts))
         self.heard = NOBODY
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)

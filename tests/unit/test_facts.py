@@ -104,8 +104,8 @@ def test_a_kind_of_a_later_version_is_kept_as_bytes_beside_the_known_ones() -> N
 
 @pytest.mark.parametrize("facts", [[], [{"kind": "job.admitted", "job_id": "j"}], [{"kind": "job.dreamt"}]])
 def test_a_commit_that_needs_a_later_reader_stops_this_one(facts: object) -> None:
-    with pytest.raises(TooNew, match=f"needs reader version {VERSION + 1}, this is version {VERSION}: upgrade"):
-        decode(raw(facts, min_reader=VERSION + 1))
+    with pytest.raises(TooNew, match=f"needs reader version {f.READS + 1}, this is version {f.READS}: upgrade"):
+        decode(raw(facts, min_reader=f.READS + 1))
 
 
 @pytest.mark.parametrize(

@@ -139,3 +139,11 @@ def test_a_node_is_declared_dead_as_it_is_now_and_once() -> None:
 
 def test_a_job_may_go_on_without_a_lease() -> None:
     assert submission({"command": ["true"], "on_control_loss": "continue"}, J).spec.ignores_lease
+
+
+def test_a_job_over_the_devices_of_one_commit_is_refused() -> None:
+    body = {"command": ["true"], "nodes": 1_024, "gpus": 16}
+    assert submission(body, JobId("j")).spec.nodes == 1_024
+    for more in ({"gpus": 17}, {"nodes": 1, "gpus": 17, "nodes_max": 1_024}):
+        with pytest.raises(Refused, match="one job may have 16384: ask for fewer"):
+            submission(body | more, JobId("j"))

@@ -1,8 +1,15 @@
-"""What a deciding process does with its memory once it has replayed."""
+"""What a deciding process does with its memory once it has replayed, and with what no commit can hold."""
 
 import gc
+from collections.abc import Sequence
 
-from libs.common.service import YOUNG_MAX, freeze_collector
+from libs.common import subjects
+from libs.common.clock import SystemClock
+from libs.common.facts import AnyFact, Commit
+from libs.common.service import YOUNG_MAX, Shell, Silent, Smaller, freeze_collector
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.writer import Writer
+from tests.attack.test_large_commits import gang, preemptions
 
 
 def test_what_a_replay_made_is_no_more_looked_at() -> None:
@@ -15,3 +22,42 @@ def test_what_a_replay_made_is_no_more_looked_at() -> None:
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
+
+
+class Fold:
+    """A state that only notes what was applied."""
+
+    seq = 0
+
+    def __init__(self) -> None:
+        self.applied: list[Sequence[AnyFact]] = []
+
+    def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
+        raise AssertionError
+
+    def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
+        self.applied.append(facts)
+
+    def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
+        raise AssertionError
+
+
+def deciding(state: Fold, decisions: list[list[AnyFact]], smaller: Smaller) -> Shell:
+    log = MemoryLog(MemoryStream())
+    writer = Writer(log, SystemClock(), subjects.SCHEDULER, lambda: 0)
+    return Shell(log, writer, state, lambda _: decisions.pop(0) if decisions else [], Silent(), smaller)
+
+
+async def test_what_no_commit_can_hold_is_never_applied() -> None:
+    state, large, instead, later = Fold(), [gang(1_024, 64)], [preemptions(1)[0]], preemptions(2)
+    deciding(state, [large, later], lambda _: instead).decide()
+    assert state.applied == [instead, later]
+
+
+async def test_a_decision_without_anything_smaller_is_dropped() -> None:
+    state, later = Fold(), preemptions(2)
+    shell = deciding(state, [[gang(1_024, 64)], later], lambda _: [])
+    shell.decide()
+    assert state.applied == []
+    shell.decide()
+    assert state.applied == [later]

@@ -2,14 +2,16 @@
 
 Pure. A fact is past tense, frozen, and lasting: kinds and fields are only added (with defaults), the meaning of a recorded one never
 changes, and tests/golden holds one encoded example of each. A kind that this version does not know decodes to `Unknown`; a commit whose
-`min_reader` is above VERSION stops the reader. `subjects.py` says which writer may record which kind.
+`min_reader` is above READS stops the reader. `subjects.py` says which writer may record which kind.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from libs.common.errors import Corrupt, Refused, TooNew
+from libs.common.facts import packing
 from libs.common.facts.allocation_facts import AllocationExtended as AllocationExtended
 from libs.common.facts.allocation_facts import AllocationWarned as AllocationWarned
 from libs.common.facts.array_facts import ElementBegun as ElementBegun
@@ -26,6 +28,16 @@ from libs.common.facts.identity_facts import KeyCreated as KeyCreated
 from libs.common.facts.identity_facts import KeyRevoked as KeyRevoked
 from libs.common.facts.identity_facts import KeyRotated as KeyRotated
 from libs.common.facts.identity_facts import TenantSet as TenantSet
+from libs.common.facts.job_facts import CancelRequested as CancelRequested
+from libs.common.facts.job_facts import JobAdmitted as JobAdmitted
+from libs.common.facts.job_facts import JobClosed as JobClosed
+from libs.common.facts.job_facts import JobPlaced as JobPlaced
+from libs.common.facts.job_facts import JobQueued as JobQueued
+from libs.common.facts.job_facts import JobRejected as JobRejected
+from libs.common.facts.job_facts import JobRequeued as JobRequeued
+from libs.common.facts.job_facts import JobStopOrdered as JobStopOrdered
+from libs.common.facts.job_facts import JobSubmitted as JobSubmitted
+from libs.common.facts.job_facts import UsageCharged as UsageCharged
 from libs.common.facts.limit_facts import BudgetExhausted as BudgetExhausted
 from libs.common.facts.limit_facts import BudgetRenewed as BudgetRenewed
 from libs.common.facts.membership_facts import NodeInvited as NodeInvited
@@ -54,30 +66,16 @@ from libs.common.facts.term_facts import ClusterConfigured as ClusterConfigured
 from libs.common.facts.term_facts import LeaseExtended as LeaseExtended
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
 from libs.common.facts.term_facts import TermBegan as TermBegan
-from libs.common.model import AttemptRef, Gpu, JobId, JobSpec, Member, NodeId, TenantId
+from libs.common.model import AttemptRef, Gpu, JobId, NodeId
 
+# What a reader of an ordinary commit must know, of a packed one, and what this version knows.
 VERSION: Final = 1
+PACKED: Final = 2
+READS: Final = PACKED
 FACT_BYTES_MAX: Final = 64 << 10
 COMMIT_BYTES_MAX: Final = 512 << 10
-
-
-class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
-    """`request` is a digest of what was asked, where the job's id was made from the client's own key: who repeats it is recognised."""
-
-    job_id: JobId
-    spec: JobSpec
-    tenant: TenantId = TenantId("default")
-    user: str = ""
-    request: str = ""
-
-
-class CancelRequested(Fact, frozen=True, tag="cancel.requested"):
-    """`grace_s` 0 is a kill. The signal is what the job hears first."""
-
-    job_id: JobId
-    signal: int = 15
-    grace_s: int = 10
-    user: str = ""
+# Kept for what a commit holds beside its facts.
+ENVELOPE_BYTES: Final = 1 << 10
 
 
 class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
@@ -89,73 +87,6 @@ class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
     incarnation: int
     lost: int
     user: str = ""
-
-
-class JobAdmitted(Fact, frozen=True, tag="job.admitted"):
-    job_id: JobId
-
-
-class JobRejected(Fact, frozen=True, tag="job.rejected"):
-    job_id: JobId
-    reason: str
-
-
-class UsageCharged(Fact, frozen=True, tag="usage.charged"):
-    """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds. Of a member whose node measured how long it
-    ran, that time; of any other, from placement to close by the schedulers' wall clocks. Of the host likewise: thousandths of a CPU and
-    MiB times milliseconds. `hour` since 1970 by quota's clock: until then what was used before has decayed (`ordering.py`); 0: not said.
-    """
-
-    job_id: JobId
-    attempt: int
-    tenant: TenantId
-    share_ms: int
-    cpu_ms: int = 0
-    memory_ms: int = 0
-    hour: int = 0
-
-
-class JobQueued(Fact, frozen=True, tag="job.queued"):
-    job_id: JobId
-
-
-class JobPlaced(Fact, frozen=True, tag="job.placed"):
-    """The whole decision: nothing is left to choose on the node. `port` is MASTER_PORT on the first member's node. `expires_ns` (of the
-    wall clock) is when an allocation is over; 0: it is none.
-    """
-
-    job_id: JobId
-    attempt: int
-    members: tuple[Member, ...]
-    port: int = 0
-    expires_ns: int = 0
-
-
-class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
-    job_id: JobId
-    attempt: int
-    reason: str
-    signal: int = 15
-    grace_ms: int = 10_000
-
-
-class JobRequeued(Fact, frozen=True, tag="job.requeued"):
-    """`attempt` is the one that ended. `counted` says whether it used up one of the user's retries."""
-
-    job_id: JobId
-    attempt: int
-    reason: str
-    counted: bool
-
-
-class JobClosed(Fact, frozen=True, tag="job.closed"):
-    """The end: `outcome` is completed, failed, cancelled or rejected. `exit_code` is what a shell would show."""
-
-    job_id: JobId
-    attempt: int
-    outcome: str
-    reason: str = ""
-    exit_code: int | None = None
 
 
 class NodeRegistered(Fact, frozen=True, tag="node.registered"):
@@ -311,6 +242,20 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     facts: tuple[msgspec.Raw, ...]
 
 
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    """A commit whose facts stand in `packed`, and not in `facts` (see `packing.py`)."""
+
+    version: int
+    min_reader: int
+    writer: str
+    number: int
+    epoch: int
+    at_ns: int
+    seen: int
+    facts: tuple[()]
+    packed: bytes
+
+
 class _Kind(msgspec.Struct, frozen=True):
     kind: str
 
@@ -320,6 +265,8 @@ KINDS: Final[dict[str, type[Fact]]] = {str(t.__struct_config__.tag): t for t in 
 _encoder = msgspec.msgpack.Encoder()
 _typed = msgspec.msgpack.Decoder(Commit)
 _header = msgspec.msgpack.Decoder(_Header)
+_packed = msgspec.msgpack.Decoder(_Packed)
+_facts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _fact = msgspec.msgpack.Decoder(AnyFact)
 _kind = msgspec.msgpack.Decoder(_Kind)
 
@@ -337,6 +284,24 @@ def encode(commit: Commit) -> bytes:
     return data
 
 
+def encode_packed(commit: Commit) -> bytes:
+    """The exact bytes of a commit that is too large in plain form. Raises Refused when it is too large in packed form too."""
+    plain, most = _encoder.encode(commit.facts), packing.unpacked_max(commit.writer)
+    if len(plain) > most:
+        raise Refused(f"the facts of a commit are {len(plain)} bytes, over the log's bound of {most}: send less at once")
+    head = (commit.version, PACKED, commit.writer, commit.number, commit.epoch, commit.at_ns, commit.seen)
+    data = _encoder.encode(_Packed(*head, (), packing.pack(plain)))
+    if len(data) > COMMIT_BYTES_MAX:
+        raise Refused(f"a packed commit of {len(data)} bytes is over the log's bound of {COMMIT_BYTES_MAX}: send less at once")
+    return data
+
+
+def fits(facts: Sequence[AnyFact], writer: str) -> bool:
+    """Whether one commit of this writer can hold the facts. Ask before the facts are applied: what is applied must be recorded."""
+    plain, room = _encoder.encode(facts), COMMIT_BYTES_MAX - ENVELOPE_BYTES
+    return len(plain) <= room or (len(plain) <= packing.unpacked_max(writer) and len(packing.pack(plain)) <= room)
+
+
 def check_fact_size(fact: AnyFact) -> None:
     """Raises Refused when one fact is over FACT_BYTES_MAX; called at the edge, before a fact is decided."""
     size = len(_encoder.encode(fact))
@@ -350,9 +315,20 @@ def decode(data: bytes) -> Commit:
         commit = _typed.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _decode_slowly(data)
-    if commit.min_reader > VERSION:
+    return commit if commit.min_reader < PACKED else _decode_packed(commit, data)
+
+
+def _decode_packed(commit: Commit, data: bytes) -> Commit:
+    if commit.min_reader > READS:
         raise _too_new(commit.min_reader)
-    return commit
+    if commit.facts:
+        return commit
+    try:
+        plain = packing.unpack(_packed.decode(data).packed, packing.unpacked_max(commit.writer))
+        facts = tuple(_decode_fact(bytes(raw)) for raw in _facts.decode(plain))
+    except ValueError as error:  # msgspec's own errors are such too
+        raise Corrupt(f"the packed facts of a commit of {commit.writer} cannot be read: {error}") from error
+    return msgspec.structs.replace(commit, facts=facts)
 
 
 def _decode_slowly(data: bytes) -> Commit:
@@ -361,7 +337,7 @@ def _decode_slowly(data: bytes) -> Commit:
         head = _header.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"these bytes are not a commit: {error}") from error
-    if head.min_reader > VERSION:
+    if head.min_reader > READS:
         raise _too_new(head.min_reader)
     facts = tuple(_decode_fact(bytes(raw)) for raw in head.facts)
     return Commit(head.version, head.min_reader, head.writer, head.number, head.epoch, head.at_ns, head.seen, facts)
@@ -384,4 +360,4 @@ def _name_of(raw: bytes) -> str:
 
 
 def _too_new(needed: int) -> TooNew:
-    return TooNew(f"a commit needs reader version {needed}, this is version {VERSION}: upgrade this process, then start it again")
+    return TooNew(f"a commit needs reader version {needed}, this is version {READS}: upgrade this process, then start it again")

@@ -7,6 +7,7 @@ done, still the expected sequence = retry with the same id (bounded), anything e
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -25,6 +26,9 @@ GROUP_FACTS_MAX: Final = 256
 WAITING_GROUPS_MAX: Final = 20_000
 # Above every sequence: before the attachment no entry is ours.
 NOT_ATTACHED: Final = 1 << 63
+
+
+logger = logging.getLogger(__name__)
 
 
 class Group(NamedTuple):
@@ -121,6 +125,8 @@ class Writer:
                 self._wake.clear()
                 while self._waiting:
                     groups, data = self._next()
+                    if not groups:
+                        continue
                     seq = await self._store(data)
                     for group in groups:
                         if not group.future.done():
@@ -131,17 +137,31 @@ class Writer:
                     group.future.set_exception(Unavailable("this process stopped before the log had answered"))
 
     def _next(self) -> tuple[list[Group], bytes]:
-        """The next commit: fewer groups when they pass its bound of bytes together. Raises Refused when one alone does."""
+        """Return the next commit: fewer groups when they pass its bound of bytes together.
+
+        One group that is too large alone is packed. If that is not enough, its future raises Refused,
+        and no group is returned: what one caller asked for must not end this writer.
+        """
         groups = self._take()
         while True:
+            facts, seen = [fact for group in groups for fact in group.facts], min(group.seen for group in groups)
             try:
-                return groups, self._encode([fact for group in groups for fact in group.facts], min(group.seen for group in groups))
+                return groups, self._encode(facts, seen)
             except Refused:
                 if len(groups) == 1:
-                    raise
+                    return self._packed(groups[0])
             half = len(groups) // 2
             self._waiting.extendleft(reversed(groups[half:]))
             groups = groups[:half]
+
+    def _packed(self, group: Group) -> tuple[list[Group], bytes]:
+        try:
+            return [group], f.encode_packed(self._commit(group.facts, group.seen))
+        except Refused as error:
+            logger.error("%s: %s", self.subject, error)
+            if not group.future.done():
+                group.future.set_exception(error)
+            return [], b""
 
     def _take(self) -> list[Group]:
         """As many whole groups as one commit may hold."""
@@ -157,9 +177,11 @@ class Writer:
         return await self._store(self._encode(facts, self.seen()))
 
     def _encode(self, facts: Sequence[AnyFact], seen: int) -> bytes:
+        return f.encode(self._commit(facts, seen))
+
+    def _commit(self, facts: Sequence[AnyFact], seen: int) -> Commit:
         self.last_at_ns, self.last_boot_ns = self.now_ns(), self.clock.boot_ns()
-        commit = Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, self.last_at_ns, seen, tuple(facts))
-        return f.encode(commit)
+        return Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, self.last_at_ns, seen, tuple(facts))
 
     async def _store(self, data: bytes) -> int:
         self.in_flight = data

@@ -6,7 +6,7 @@ narrows the choice; what it would like is not worth anybody's work.
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,6 +23,9 @@ from services.scheduler.preemption.offers import Cost, Offer, Offers, saved_ns, 
 from services.scheduler.preemption.preemptible import Need
 from services.scheduler.reservations import closed_to
 from services.scheduler.state import State
+
+# Jobs that end for one job: one commit of the log records all of them.
+VICTIMS_MAX: Final = 4_096
 
 
 class Room(NamedTuple):
@@ -45,7 +48,7 @@ def room_for(state: State, job: Job, wish: Wish, barred: int = 0) -> Room | None
     need = Need(job.spec.priority, (job.spec.queue or DEFAULT_QUEUE) if state.slice_of(job) else "")
     offers = state.offers(wish, circle_of(state.cluster, job.tenant), need)
     room = _room(state, wish, offers.of, offers.members & ~(closed_to(state, job) | barred), lambda: offers.cheapest(state.wall_ns))
-    return room if room is not None and room.victims else None
+    return room if room is not None and 0 < len(room.victims) <= VICTIMS_MAX else None
 
 
 def room_again(state: State, job: Job, wish: Wish, among: int) -> Callable[[int], Room | None]:

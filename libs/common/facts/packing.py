@@ -1,0 +1,37 @@
+"""How the facts of a large commit travel: compressed.
+
+A packed commit holds a gang of thousands of devices, or thousands of preempted jobs.
+Pure. A plain commit stays as it was. Only a commit whose facts do not fit in plain form is packed,
+and it names the reader version that it needs. A reader bounds what it unpacks: a node's few bytes
+must not become gigabytes. Held by tests/unit/test_packed_commits.py.
+"""
+
+import zlib
+from typing import Final
+
+# Of the facts of one commit before they are packed. A node's own facts are bounded more tightly: its key may be stolen.
+UNPACKED_BYTES_MAX: Final = 8 << 20
+NODE_UNPACKED_BYTES_MAX: Final = 1 << 20
+NODE_WRITERS: Final = "facts.node."
+LEVEL: Final = 6
+
+
+def unpacked_max(writer: str) -> int:
+    """Return how many bytes of facts a packed commit of this writer may hold."""
+    return NODE_UNPACKED_BYTES_MAX if writer.startswith(NODE_WRITERS) else UNPACKED_BYTES_MAX
+
+
+def pack(data: bytes) -> bytes:
+    return zlib.compress(data, LEVEL)
+
+
+def unpack(data: bytes, bytes_max: int) -> bytes:
+    """Return the bytes that were packed. Raises ValueError for damaged bytes, and for more than `bytes_max`."""
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(data, bytes_max)
+    except zlib.error as error:
+        raise ValueError(f"the packed facts are damaged: {error}") from error
+    if not stream.eof or stream.unused_data:
+        raise ValueError(f"the packed facts are damaged, or more than {bytes_max} bytes")
+    return found
