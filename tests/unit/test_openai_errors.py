@@ -23,7 +23,7 @@ def test_a_rate_limit_says_when_to_come_back_at_least_a_second_later() -> None:
 
 def test_the_edge_s_refusal_keeps_its_text() -> None:
     error = of_problem(Problem(401, "no key"))
-    assert (error.status, error.message, error.code) == (401, "no key", "invalid_api_key")
+    assert (error.status, error.message, error.code) == (401, "Incorrect API key provided: no key", "invalid_api_key")
 
 
 def test_a_replica_s_refusal_in_the_right_shape_is_untouched() -> None:

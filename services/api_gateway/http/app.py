@@ -104,7 +104,7 @@ def _typed(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def on_error(request: Request, error: Exception) -> Response:
         if isinstance(error, Denied):
             request.scope["denied"] = error.detail
-        return refuse(error if isinstance(error, Problem) else Problem(status, str(error)))
+        return refuse(error if isinstance(error, Problem) else Problem(status, str(error)), request.scope)
 
     return on_error
 
@@ -113,8 +113,10 @@ async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path[:200]}"
     details = {404: f"{what}: there is no such route, see /docs", 405: f"{what}: this method is not taken here, see /docs"}
-    return refuse(Problem(error.status_code, details.get(error.status_code, str(error.detail))))
+    return refuse(Problem(error.status_code, details.get(error.status_code, str(error.detail))), request.scope)
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    return refuse(Problem(500, f"{request.method} {request.url.path[:200]} met a bug in the gateway: its log has the traceback"))
+    return refuse(
+        Problem(500, f"{request.method} {request.url.path[:200]} met a bug in the gateway: its log has the traceback"), request.scope
+    )

@@ -20,6 +20,7 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
+from services.api_gateway.openai.clients import is_openai
 from services.api_gateway.problems import MEDIA_TYPE, Denied, Problem, render
 from services.api_gateway.roles import Principal
 
@@ -63,7 +64,7 @@ class Edge:
         problem = self._refusal(scope, passage, route)
         try:
             if problem is not None:
-                await (refuse(problem)(scope, receive, passage.send) if route is None else _refuse_openai(problem, passage.send))
+                await refuse(problem, scope)(scope, receive, passage.send)
             elif route is not None:
                 await self.openai(scope, receive, passage.send)
             else:
@@ -89,7 +90,7 @@ class Edge:
             problem = channels.problem_of(error)
         finally:
             if problem is not None:
-                await refuse(problem)(scope, receive, passage.send)
+                await refuse(problem, scope)(scope, receive, passage.send)
             passage.end()
 
     def _refusal(self, scope: Scope, passage: "_Passage", route: str | None) -> Problem | None:
@@ -206,14 +207,18 @@ def new_request_id() -> str:
     return str(UUID(bytes=urandom(16), version=4))
 
 
-def refuse(problem: Problem) -> Response:
+def refuse(problem: Problem, scope: Scope) -> Response:
+    """The answer: problem details, or OpenAI's shape for an asker that reads nothing else."""
+    if is_openai(scope):
+        error = errors.of_problem(problem)
+        return Response(
+            errors.render(error),
+            error.status,
+            headers={name.decode(): value.decode() for name, value in error.headers},
+            media_type="application/json",
+        )
     headers = {"www-authenticate": "Bearer"} if problem.status == 401 else {}
     return Response(render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
-
-
-async def _refuse_openai(problem: Problem, send: Send) -> None:
-    error = errors.of_problem(problem)
-    await openai.answer(send, error.status, errors.render(error), *error.headers)
 
 
 def _unauthorised(configured: bool) -> Problem:

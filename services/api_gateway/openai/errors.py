@@ -14,6 +14,7 @@ from services.api_gateway.problems import Problem
 
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
+WRONG_KEY: Final = "Incorrect API key provided"
 # Of a replica's refusal that is no JSON, so much is quoted.
 QUOTED_CHARS: Final = 500
 CODES: Final = {401: "invalid_api_key", 403: "permission_denied", 404: "not_found", 413: "request_too_large", 503: "overloaded"}
@@ -47,8 +48,9 @@ def render(error: ApiError) -> bytes:
 
 
 def of_problem(problem: Problem) -> ApiError:
-    """What the edge refuses, in this shape."""
-    return ApiError(problem.status, problem.detail, CODES.get(problem.status), retry_after_s=1 if problem.status == 503 else 0)
+    """What the edge or a route refuses, in this shape. Clients look for OpenAI's words in a 401."""
+    text = f"{WRONG_KEY}: {problem.detail}" if problem.status == 401 else problem.detail
+    return ApiError(problem.status, text, CODES.get(problem.status), retry_after_s=1 if problem.status == 503 else 0)
 
 
 def shaped(status: int, body: bytes, replica: str = "") -> bytes:

@@ -55,6 +55,8 @@ class Limited:
         account = self.accounts.get(tenant.tenant)
         if account is None:  # one for each tenant that has a limit, which the fold bounds
             account = self.accounts[tenant.tenant] = Account(tenant.tenant)
+        if 0 < tenant.tokens_per_minute < tokens:
+            raise _never(tenant.tenant, tenant.tokens_per_minute, tokens)
         need = Need(1 if tenant.requests_per_minute else 0, tokens if tenant.tokens_per_minute else 0)
         if not account.purse.take(need, self.clock.boot_ns()):
             async with account.lock:
@@ -107,6 +109,8 @@ class Limited:
         if last.starting:
             text = "the limits of this tenant are counted anew after a restart, from the next minute on: try again then"
             return ApiError(503, text, "limits_unavailable", retry_after_s=wait_s)
+        if 0 < last.tokens_limit < need.tokens:
+            return _never(purse.tenant, last.tokens_limit, need.tokens)
         what, text = _spent(purse, need)
         return RateLimited(what, f"tenant {purse.tenant} {text}", wait_s, purse.headers(now_ns))
 
@@ -129,10 +133,18 @@ def _spent(purse: Purse, need: Need) -> tuple[str, str]:
     if purse.requests + last.requests_left < need.requests:
         return "requests", f"may send {last.requests_limit} requests a minute"
     text = f"may use {last.tokens_limit} tokens a minute"
-    if need.tokens > last.tokens_limit:
-        return "tokens", f"{text}, and this request alone may need {need.tokens}: send less, or lower max_tokens"
     left = max(0, min(last.tokens_limit, purse.tokens + last.tokens_left))
     return "tokens", f"{text} and has {left} of them left, and this request may need {need.tokens}"
+
+
+def _never(tenant: str, limit: int, tokens: int) -> ApiError:
+    """No minute has room for this request, so no client shall try it again."""
+    text = (
+        f"tenant {tenant} may use {limit} tokens a minute, and this request alone may need {tokens}: send less, or set a lower max_tokens"
+    )
+    error = ApiError(400, text, "tokens_over_limit", "max_tokens")
+    error.headers.append((b"x-should-retry", b"false"))
+    return error
 
 
 def _silent() -> ApiError:

@@ -12,6 +12,7 @@ import msgspec
 from services.api_gateway.fields import UNREADABLE
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
+from services.api_gateway.openai.images import images_of
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -36,6 +37,7 @@ class Wish(msgspec.Struct):
     n: int | None = None
     best_of: int | None = None
     prompt: msgspec.Raw = msgspec.Raw(b"null")
+    messages: msgspec.Raw = msgspec.Raw(b"null")
 
     @property
     def streams(self) -> bool:
@@ -71,15 +73,16 @@ def read(body: bytes) -> Wish:
 
 
 def worst_case_tokens(wish: Wish, body: bytes, path: str, unbounded_tokens: int) -> int:
-    """An upper bound of what the request can use: a token of text is at least one byte of the body. (Of an image that is only named by its
-    address it is none; what the replica counts is charged all the same.)
+    """An upper bound of what the request can use: a token of text is at least one byte of the body. An image counts by its size class.
 
     `unbounded_tokens` stands for an answer of no stated length, which `with_bound` then makes true.
     """
+    images = images_of(bytes(wish.messages))
+    asked = len(body) - images.body_bytes + images.tokens
     if path == EMBEDDINGS:
-        return len(body)
+        return min(TOKENS_MAX, asked)
     longest = max(wish.max_tokens or 0, wish.max_completion_tokens or 0) if wish.bounded else unbounded_tokens
-    return min(TOKENS_MAX, len(body) + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish))
+    return min(TOKENS_MAX, asked + max(0, longest) * max(1, wish.n or 1, wish.best_of or 1) * _prompts(wish))
 
 
 def _prompts(wish: Wish) -> int:

@@ -1,0 +1,40 @@
+"""Which requests come from OpenAI's clients: they read an error only in OpenAI's shape, whatever route it is of.
+
+Pure. OpenAI's own libraries name themselves in the header User-Agent, and those generated today in X-Stainless-Lang too. A request without
+either counts when its path belongs to OpenAI's API and not to Muster's. Held by tests/integration/test_openai_shapes.py.
+"""
+
+from typing import Final
+
+from starlette.types import Scope
+
+STAINLESS: Final = b"x-stainless-lang"
+NAME: Final = b"openai"
+# What follows /v1/ in OpenAI's API and is no route of Muster's.
+FOREIGN: Final = frozenset(
+    (
+        *(
+            "assistants",
+            "audio",
+            "batches",
+            "chat",
+            "chatkit",
+            "completions",
+            "containers",
+            "conversations",
+            "edits",
+            "embeddings",
+            "engines",
+        ),
+        *("evals", "files", "fine-tunes", "fine_tuning", "images", "moderations", "organization", "projects", "realtime", "responses"),
+        *("threads", "vector_stores", "videos", "models"),
+    )
+)
+
+
+def is_openai(scope: Scope) -> bool:
+    """Whether the asker reads errors in OpenAI's shape."""
+    parts = scope["path"].split("/", 3)
+    if len(parts) > 2 and parts[1] == "v1" and parts[2] in FOREIGN:
+        return True
+    return any(name == STAINLESS or (name == b"user-agent" and NAME in value.lower()) for name, value in scope["headers"])
