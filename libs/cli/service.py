@@ -1,7 +1,7 @@
 """Whether work is let onto devices: what `muster drain`, `offline` and `online` have in common."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import click
@@ -10,6 +10,10 @@ from libs.cli.gateway import Json, ask
 from libs.cli.gpus import print_gpus
 from libs.cli.many import each_of
 from libs.cli.profile import read_profile
+from libs.cli.table import clean
+
+# The states of health in which a GPU takes work (docs/gpu-life.md).
+TAKES_WORK: Final = ("healthy", "degraded")
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -21,7 +25,7 @@ def devices(verb: F) -> F:
 
 
 def set_service(service: str, nodes: Sequence[str], uuids: Sequence[str], force: bool = False) -> int:
-    """Says what is left there of jobs. The exit code: 0 when nothing was refused."""
+    """Print what jobs still hold there, or for `online` which GPUs take work now. Return 0 when nothing was refused."""
     paths = [f"/v1/nodes/{quote(name, safe='')}/service" for name in nodes] + [f"/v1/gpus/{quote(uuid, safe='')}/service" for uuid in uuids]
     if not paths:
         raise click.UsageError("say which: a NODE, or --gpu-id UUID")
@@ -34,9 +38,24 @@ def set_service(service: str, nodes: Sequence[str], uuids: Sequence[str], force:
         seen.extend(found.get("gpus", [found]))
 
     code = each_of(paths, put)
+    if service == "online":
+        _print_online(seen)
+        return code
     left = [gpu for gpu in seen if gpu["holders"]]
-    if left and service != "online":
+    if left:
         print_gpus(left, wide=False, no_headers=False)
-    elif seen and service != "online":
+    elif seen:
         print("no job has anything of it")
     return code
+
+
+def _print_online(gpus: Sequence[Json]) -> None:
+    """One line per GPU. One that is unwell is in service and still takes no work."""
+    for gpu in gpus:
+        name = f"GPU {gpu['uuid']} of {gpu['node_id']}"
+        if gpu["present"] and gpu["health"] in TAKES_WORK:
+            print(clean(f"{name}: online, {str(gpu['state']).lower()}"))
+        else:
+            why = f" ({gpu['reason']})" if gpu["reason"] else ""
+            more = f": {gpu['detail']}" if gpu["detail"] else ""
+            print(clean(f"{name}: online, but it is {gpu['health']}{why} and takes no work before it has recovered{more}"))

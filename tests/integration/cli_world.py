@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.integration.known_answers import unknown_fields
+
 PATIENCE_S = 30.0
 KEY = "k-test"
 
@@ -53,6 +55,8 @@ class World:
     def __init__(self, home: Path) -> None:
         self.routes: dict[str, Any] = {}
         self.seen: list[Request] = []
+        # What the stub answered that no gateway answers.
+        self.invented: list[str] = []
         self.home = home
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.server.daemon_threads = True
@@ -63,6 +67,7 @@ class World:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+        assert not self.invented, f"the stub answered with what no gateway answers: {self.invented}"
 
     def profile(self, value: dict[str, Any]) -> None:
         (self.home / "profile.json").write_text(json.dumps(value))
@@ -114,6 +119,7 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
                 problem = {"title": "x", "status": value.status, "detail": value.detail, **value.more}
                 self.whole(value.status, json.dumps(problem).encode(), "application/problem+json")
             else:
+                world.invented += unknown_fields(request.method, request.path, value)
                 self.whole(200, json.dumps(value).encode(), "application/json")
 
         def whole(self, status: int, data: bytes, kind: str) -> None:

@@ -279,13 +279,16 @@ def test_nodes_gpus_and_top_print_what_there_is(world: World) -> None:
 
 def test_nodes_shows_one_with_its_gpus(world: World) -> None:
     gpu = {"uuid": "G", "node_id": "node-1", "index": 0, "model": "H100", "memory_bytes": 80 << 30, "state": "AVAILABLE", "holders": []}
-    node = {"id": "node-1", "state": "healthy", "gpus_total": 1, "gpus_free": 1, "job_ids": [], "gpu_model": "H100", "gpus": [gpu]}
-    world.routes["GET /v1/nodes/node-1"] = node
+    isolation = {"cpu": "enforced", "mps": "lost: no control program"}
+    node = {"id": "node-1", "state": "healthy", "gpus_total": 1, "gpus_free": 1, "job_ids": [], "gpu_model": "H100"}
+    found = {"node": {**node, "isolation": isolation}, "gpus": [gpu]}
+    world.routes["GET /v1/nodes/node-1"] = found
     world.routes["GET /v1/nodes/node-9"] = Problem(404, "no node 'node-9' has registered")
     code, out, _ = world.run("nodes", "node-1", "--no-headers")
-    first, _, second = out.splitlines()
+    first, _, title, lost, _, second = out.splitlines()
     assert (code, first.split()[:4], second.split()[:3]) == (0, ["node-1", "healthy", "1", "1"], ["node-1", "0", "H100"])
-    assert json.loads(world.run("nodes", "node-1", "-o", "json")[1]) == node
+    assert (title, lost) == ("This node has lost:", "  mps: no control program")
+    assert json.loads(world.run("nodes", "node-1", "-o", "json")[1]) == found
     assert world.run("nodes", "node-9") == (1, "", "muster: no node 'node-9' has registered\n")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli_world import World
+from tests.integration.cli_world import Request, World
 
 
 @pytest.fixture
@@ -16,8 +16,14 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+def _tried(request: Request) -> dict[str, object]:
+    """As the gateway answers a dry run."""
+    spec = {name: value for name, value in request.json.items() if name != "user"}
+    return {"dry_run": True, "user": request.json["user"], "spec": spec, "warnings": ["the gateway's"]}
+
+
 def test_what_people_already_have_becomes_a_job_and_says_what_is_not_honoured(world: World) -> None:
-    world.routes["POST /v1/jobs"] = lambda request: {"dry_run": True, "spec": request.json, "warnings": ["the gateway's"]}
+    world.routes["POST /v1/jobs"] = _tried
     (world.home / "train.sbatch").write_text("#!/bin/sh\n#SBATCH --gpus=2 --mail-type=END\ntrue\n")
     (world.home / "pod.yaml").write_text(
         "apiVersion: v1\nkind: Pod\nspec:\n  hostPID: true\n  containers:\n  - {command: [a], workingDir: /w}\n"

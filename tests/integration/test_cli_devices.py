@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_drain_says_what_is_left_on_nodes_and_devices(world: World) -> None:
-    world.routes["PUT /v1/nodes/node-1/service"] = {"id": "node-1", "gpus": [GPU, FREE]}
+    world.routes["PUT /v1/nodes/node-1/service"] = {"node": {"id": "node-1"}, "gpus": [GPU, FREE]}
     world.routes["PUT /v1/gpus/H/service"] = FREE
     code, out, err = world.run("drain", "node-1", "--gpu-id", "H")
     assert (code, err) == (0, "") and "jaaaaaaaaaa" in out and len(out.splitlines()) == 2

@@ -26,6 +26,9 @@ COLUMNS: Final = (
 )
 WIDE_COLUMNS: Final = (*COLUMNS, Column("INCARNATION", right=True), Column("VERSION"), Column("SIMULATED"))
 
+# As NodeRegistered says it of a bound or a means.
+LOST: Final = "lost: "
+
 
 @click.command(short_help="List nodes, or show one with its GPUs.")
 @click.argument("name", required=False, metavar="[NODE]")
@@ -48,15 +51,24 @@ def command(name: str | None, form: str, no_headers: bool) -> None:
 
 
 def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
-    node = ask(profile, "GET", f"/v1/nodes/{quote(name, safe='')}")
-    if print_value(node, form):
+    """Print the answer of `GET /v1/nodes/NODE`: the node and its GPUs, side by side."""
+    found = ask(profile, "GET", f"/v1/nodes/{quote(name, safe='')}")
+    if print_value(found, form):
         return
+    node, gpus = found["node"], found["gpus"]
     _print([node], form == "wide", no_headers)
-    for bound, state in (node.get("isolation") or {}).items():
-        if state.startswith("lost"):
-            print(f"its jobs are not kept apart in {clean(bound)} ({clean(state)})")
+    _print_lost(node["isolation"])
     print()
-    print_gpus(node["gpus"], form == "wide", no_headers)
+    print_gpus(gpus, form == "wide", no_headers)
+
+
+def _print_lost(isolation: dict[str, str]) -> None:
+    """Name each bound between jobs that the node cannot enforce and each means that it lacks, with why."""
+    lost = [(name, state.removeprefix(LOST)) for name, state in isolation.items() if state.startswith(LOST)]
+    if lost:
+        print("\nThis node has lost:")
+    for name, why in lost:
+        print(f"  {clean(name)}: {clean(why)}")
 
 
 def _print(nodes: list[Json], wide: bool, no_headers: bool) -> None:
