@@ -10,7 +10,8 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from libs.common.model import Gpu, GpuId
+from libs.common.means import lost
+from libs.common.model import MIG, Gpu, GpuId
 from services.node_agent.drivers import DeviceNodes, Driver
 from services.node_agent.supervision import processes
 from services.node_agent.supervision.processes import Process
@@ -38,9 +39,19 @@ def without_nodes(driver: Driver, uuids: Iterable[GpuId]) -> list[GpuId]:
 
 
 def isolation(said: Mapping[str, str], driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:
-    """As NodeRegistered says it: devices whose nodes were not found are kept from nobody."""
-    unseen = without_nodes(driver, (gpu.uuid for gpu in gpus))
-    return {**said, DEVICES: f"lost: no device node of {', '.join(unseen)} was found"} if unseen else dict(said)
+    """As NodeRegistered says it: devices whose nodes were not found are open to every job, and only root can make MIG instances."""
+    inventory = list(gpus)
+    found = dict(said)
+    unseen = without_nodes(driver, (gpu.uuid for gpu in inventory))
+    if unseen:
+        found[DEVICES] = lost(f"no device node of {', '.join(unseen)} was found")
+    if any(gpu.mig_profiles for gpu in inventory):
+        found[MIG] = lost("the agent is not root, and the driver lets only root make instances" if _is_lowly(driver) else "")
+    return found
+
+
+def _is_lowly(driver: Driver) -> bool:
+    return not driver.simulated and os.geteuid() != 0
 
 
 def _counts(seen: Process, since_ns: int) -> bool:

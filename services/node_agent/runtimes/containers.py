@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common.errors import Refused, Unavailable
+from libs.common.means import lost
 from libs.common.messages import StartOrder
 from libs.common.model import IMAGES, Gpu, GpuId
 from services.node_agent.drivers import DeviceNodes
@@ -59,8 +60,15 @@ class Containers:
             self.removing = asyncio.create_task(self._remove_orphans(engine, keys))
 
     def isolation(self) -> dict[str, str]:
-        """As NodeRegistered says it: a job with an image runs in a container of it, or is refused."""
-        return {IMAGES: "enforced"} if self.jobs_dir is not None else {}
+        """As NodeRegistered says it: a job with an image runs in a container of it, or is not placed here."""
+        return {IMAGES: lost(self.lacking)} if self.jobs_dir is not None else {}
+
+    @property
+    def lacking(self) -> str:
+        """Why no container can be run; empty when one can."""
+        if not socket_of(self.setting):
+            return "no container engine is on this node (MUSTER_CONTAINER_ENGINE)"
+        return "" if INIT.exists() else f"containers are not run on {platform.machine()} yet"
 
     async def close(self) -> None:
         """Containers live on."""
@@ -87,10 +95,8 @@ class Containers:
             self.without.add(key_of(launch.ref))
             return launch
         engine = self._engine()
-        if engine is None:
-            raise Refused("image: no container engine is on this node (MUSTER_CONTAINER_ENGINE)")
-        if not INIT.exists():
-            raise Refused(f"image: containers are not run on {platform.machine()} yet")
+        if engine is None or self.lacking:
+            raise Refused(f"image: {self.lacking or 'this agent runs no containers'}")
         if self.removing is not None and not self.removing.done():
             self.begun[key_of(launch.ref)] = None
         held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]

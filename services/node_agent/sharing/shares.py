@@ -12,6 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.common.errors import Refused
+from libs.common.means import lost
 from libs.common.messages import StartOrder
 from libs.common.model import MPS, Gpu, GpuId
 from services.node_agent.drivers import sysfs
@@ -23,7 +24,6 @@ from services.node_agent.sharing.ways import Used
 from services.node_agent.state import key_of
 from services.node_agent.supervision_protocol import Launch
 
-ENFORCED: Final = "enforced"
 NO_GROUPS: Final[Mapping[str, str]] = {}
 
 
@@ -75,9 +75,13 @@ class Shares:
 
     def isolation(self, inventory: Sequence[Gpu]) -> dict[str, str]:
         """As NodeRegistered says it; nothing where no device is shared so."""
-        if self.daemons is None or not any(ways.WAYS.get(gpu.vendor) == MPS for gpu in inventory):
+        used = {ways.WAYS.get(gpu.vendor) for gpu in inventory}
+        if self.daemons is None or not used & {MPS, ways.CU_MASK}:
             return {}
-        return {MPS: f"lost: {self.program.lacking}" if self.program.lacking else ENFORCED}
+        unmasked = [gpu.uuid for gpu in inventory if ways.WAYS.get(gpu.vendor) == ways.CU_MASK and not self._units(gpu.pci_bus)]
+        if MPS in used and self.program.lacking:
+            return {MPS: lost(self.program.lacking)}
+        return {MPS: lost(f"the kernel does not say how many compute units {', '.join(unmasked)} has" if unmasked else "")}
 
     async def close(self) -> None:
         if self.daemons is not None:

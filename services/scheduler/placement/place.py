@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from libs.common import mig
 from libs.common.cluster import GpuView, Job, Node
+from libs.common.means import lacking
 from libs.common.model import GPUS_PER_NODE_MAX, MIG, WHOLE_GPU, GpuHold, JobId, NodeId
 from services.scheduler.placement.hardware import NONE, Hardware, Needs, needs_of
 from services.scheduler.placement.wish import Wish
@@ -72,7 +73,9 @@ class Place:
         return needs_of(self.gpus, wish) if wish.uuids else self.hardware.needs(wish)
 
     def is_meant(self, wish: Wish) -> bool:
-        """What the job says of the node itself."""
+        """What the job says of the node itself, and what it needs of it beside devices."""
+        if wish.means and lacking(self.node.isolation, wish.means):
+            return False
         listed = not wish.node_list or self.node_id in wish.node_list
         return listed and all(self.node.labels.get(name) == value for name, value in wish.labels)
 

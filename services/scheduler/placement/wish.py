@@ -10,9 +10,11 @@ from typing import Final
 import msgspec
 
 from libs.common import mig
+from libs.common.means import MPS_VENDORS, needed
 from libs.common.model import (
     LEVELS,
     MIG,
+    MPS,
     NO_CARE,
     REQUIRED,
     WHOLE_GPU,
@@ -31,7 +33,9 @@ _WORDS: Final = re.compile(r"[^a-z0-9]+")
 
 
 class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """As in JobSpec, per node. `share` is 0 where memory or a MIG profile says which part; `required` and `ignored` name levels."""
+    """As in JobSpec, per node. `share` is 0 where memory or a MIG profile says which part; `required` and `ignored` name levels; `means`
+    are what a node must not have lost (`libs/common/means.py`).
+    """
 
     nodes: int = 1
     gpus: int = 1
@@ -53,6 +57,7 @@ class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     ignored: tuple[str, ...] = ()
     mixed: bool = False
     strategy: str = ""
+    means: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -95,6 +100,7 @@ class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
             and self.vendor.lower() in ("", gpu.vendor.lower())
             and (not self.model or any(is_model(name, gpu.model) for name in self.model))
             and (not self.uuids or gpu.uuid in self.uuids)
+            and (self.isolation != MPS or gpu.vendor in MPS_VENDORS)
         )
 
 
@@ -123,6 +129,7 @@ def wish_of(spec: JobSpec) -> Wish:
         tuple(level for level, word in levels.items() if word == NO_CARE),
         spec.mixed,
         spec.placement,
+        needed(spec),
     )
 
 

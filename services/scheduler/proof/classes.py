@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from libs.common.cluster import Cluster, Job, Node, is_leaving, node_gpus
+from libs.common.means import FLAGS, lacking, why_lacking
 from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.place import Place, host_serves, takes
@@ -89,6 +90,9 @@ def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
 
 
 def _host_no(place: Place, wish: Wish) -> No | None:
+    lack = lacking(place.node.isolation, wish.means)
+    if lack:
+        return No(_lost(lack, why_lacking(place.node.isolation, lack)))
     if wish.node_list and place.node_id not in wish.node_list:
         return No("not in the job's list of nodes")
     if any(place.node.labels.get(name) != value for name, value in wish.labels):
@@ -98,6 +102,11 @@ def _host_no(place: Place, wish: Wish) -> No | None:
     if wish.cpus_milli > place.node.cpus_milli or wish.memory_bytes > place.node.memory_bytes:
         return No("too few CPUs or too little memory")
     return None if host_serves(place, wish) else No("CPUs or memory in use")
+
+
+def _lost(means: str, why: str) -> str:
+    """In words that `str.format` leaves as they are, for the reason is the node's own."""
+    return f"{means} lost, which {FLAGS[means]} needs: {why}".replace("{", "{{").replace("}", "}}")
 
 
 def _device_no(place: Place, wish: Wish, circle: str) -> No | None:

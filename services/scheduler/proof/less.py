@@ -86,6 +86,7 @@ _PLAIN: Final[dict[str, tuple[str, object]]] = {
     "--gpu-memory-min": ("memory_total_min_bytes", 0),
     "--compute-capability": ("compute_capability_min", (0, 0)),
     "--isolation": ("isolation", ""),
+    "--image": ("image", ""),
     "--nodelist": ("node_list", ()),
     "--gpu-uuid": ("gpu_uuids", ()),
 }

@@ -1,0 +1,43 @@
+"""The means that a job needs of its node beside devices, and what a node says of each.
+
+A node says that a means is enforced, or that it is lost and why (NodeRegistered.isolation). Pure.
+Placement, `muster why` and the agent read this one rule: a job goes only where nothing that it
+needs is lost. Tests: tests/unit/test_means.py, tests/unit/test_placement_means.py.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from libs.common.model import IMAGES, MIG, MPS, JobSpec
+
+ENFORCED: Final = "enforced"
+LOST: Final = "lost: "
+# Vendors whose devices several jobs can share by `--isolation mps` (`services/node_agent/sharing/ways.py`).
+MPS_VENDORS: Final = ("nvidia", "amd", "simulated")
+# A node has every means that it does not name, but these: an agent that does not know them would
+# run the job in another way than it asked for.
+UNNAMED: Final = {IMAGES: f"{LOST}the agent of this node is older than jobs with an image"}
+# The flag by which a job asks for each means.
+FLAGS: Final = {IMAGES: "--image", MPS: "--isolation mps", MIG: "--mig"}
+
+
+def lost(why: str) -> str:
+    """As a node says that it lacks a means or cannot enforce a bound; with an empty `why`, that it has it."""
+    return f"{LOST}{why}" if why else ENFORCED
+
+
+def needed(spec: JobSpec) -> tuple[str, ...]:
+    """Return the means without which no node can run this job."""
+    image = (IMAGES,) if spec.image else ()
+    parts = (MIG,) if spec.mig_profile else (MPS,) if spec.isolation == MPS else ()
+    return image + parts
+
+
+def lacking(isolation: Mapping[str, str], means: Iterable[str]) -> str:
+    """Return the first of these means that the node has lost; empty if it has them all."""
+    return next((name for name in means if isolation.get(name, UNNAMED.get(name, "")).startswith(LOST)), "")
+
+
+def why_lacking(isolation: Mapping[str, str], name: str) -> str:
+    """Say why the node has lost a means, as its agent said it."""
+    return isolation.get(name, UNNAMED.get(name, "")).removeprefix(LOST)

@@ -1,0 +1,58 @@
+"""A job goes only to nodes that have what it needs beside devices: a node that lost MPS, its container engine or MIG is no place for it."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.means import ENFORCED, lost
+from libs.common.model import IMAGES, MIG, MPS, JobId
+from services.scheduler.decide import decide
+from services.scheduler.explain import explain
+from tests.given import given, registered, waiting
+
+J = JobId("j")
+CARD = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
+WISHES: dict[str, dict[str, Any]] = {
+    MPS: {"isolation": MPS, "gpu_share": 50},
+    IMAGES: {"image": "alpine"},
+    MIG: {"mig_profile": "1g.10gb"},
+}
+
+
+def node(name: str, **isolation: str) -> f.NodeRegistered:
+    plain = registered(name, 2, isolation=isolation)
+    return replace(plain, gpus=tuple(replace(gpu, vendor="nvidia", mig_profiles=CARD) for gpu in plain.gpus))
+
+
+def homes(*history: Any) -> list[str]:
+    return [member.node_id for fact in decide(given(*history), 0) if isinstance(fact, f.JobPlaced) for member in fact.members]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("means", list(WISHES))
+def test_a_job_is_not_placed_on_a_node_that_lost_what_it_needs(means: str) -> None:
+    job = waiting("j", **WISHES[means])
+    poor, able = node("a", **{means: lost("it is broken")}), node("b", **{means: ENFORCED})
+    assert homes(poor, job) == []
+    assert homes(poor, able, job) == ["b"]
+    assert homes(poor, waiting("j", gpu_share=50)) == ["a"]
+
+
+@pytest.mark.parametrize("means", list(WISHES))
+def test_why_says_what_the_node_lost_in_the_agent_s_own_words(means: str) -> None:
+    found = explain(given(node("a", **{means: lost("{it} is broken")}), waiting("j", **WISHES[means])), J)
+    (blocker,) = found["blockers"]
+    assert blocker["what"].startswith(f"{means} lost, which --") and blocker["what"].endswith("{it} is broken")
+
+
+def test_an_image_is_not_run_by_an_agent_that_does_not_know_images() -> None:
+    assert homes(node("a"), waiting("j", image="alpine")) == []
+
+
+def test_a_device_that_cannot_be_shared_by_mps_is_not_chosen_for_it() -> None:
+    plain = registered("a", 1)
+    arc = replace(plain, gpus=tuple(replace(gpu, vendor="intel") for gpu in plain.gpus))
+    assert homes(arc, waiting("j", isolation=MPS, gpu_share=50)) == []
+    assert homes(arc, waiting("j", gpu_share=50)) == ["a"]
