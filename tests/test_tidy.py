@@ -54,6 +54,7 @@ PURE: Final = (
     "libs/common/partition.py",
     "libs/common/plugins.py",
     "libs/common/preemption.py",
+    "libs/common/public_nkey.py",
     "libs/common/reservation.py",
     "libs/common/subjects.py",
     "libs/common/suspects.py",

@@ -15,8 +15,7 @@ import msgspec
 from libs.common.errors import Corrupt
 from libs.common.messages.admission import Admitted
 from libs.compose import containers as c
-from libs.embedded import keeper, nats_config, servers
-from libs.embedded.identity import write_private
+from libs.embedded import keeper, nats_config, server_file, servers
 from libs.embedded.keeper import Keeper
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import Server
@@ -42,7 +41,8 @@ def main(state: str = c.STATE) -> None:
 async def _run(state: Path) -> int:
     told = _told(state / c.IDENTITY / TOLD)
     configure = partial(_configure, state, told)
-    configure(keeper.load(state))
+    for node_id, why in configure(keeper.load(state)).items():
+        print(f"node {node_id} is not accepted: {why}")
     process = await asyncio.create_subprocess_exec(servers.binary(), "-c", str(state / CONFIG), preexec_fn=die_with_parent())
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, process.send_signal, signal.SIGINT)  # of SIGTERM it says that it failed
@@ -64,8 +64,9 @@ def _told(path: Path) -> Told:
         raise Corrupt(f"{path} cannot be read ({error}): `docker compose up` has the container `init` make it") from error
 
 
-def _configure(state: Path, told: Told, found: Admitted) -> None:
-    write_private(state / CONFIG, nats_config.config(told.server, c.FLEET, told.public_keys, found))
+def _configure(state: Path, told: Told, found: Admitted) -> dict[str, str]:
+    """The file with these nodes; which of them it leaves out, with the reason."""
+    return server_file.write(servers.binary(), state / CONFIG, told.server, c.FLEET, told.public_keys, found)
 
 
 async def _keep(kept: Keeper, state: Path, port: int) -> None:

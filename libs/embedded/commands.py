@@ -163,12 +163,13 @@ def _files(state: Path, found: Shape) -> Path:
         key = identity.api_key(state / "keys", profile.known_key(state))
         if found.listen:
             certificates.ensure(state / "keys")
-        config = plan.configure(state, found, keeper.load(state))
+        for node_id, why in plan.configure(state, found, keeper.load(state)).items():
+            say(f"node {node_id} is not accepted: {why}")
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
         profile.write(state, found, key)
     except OSError as error:
         raise Refused(f"{error.filename} cannot be written ({error.strerror}): give this user the right, or choose --state") from error
-    return config
+    return servers.config_file(state, plan.SERVER)
 
 
 def _agreed(state: Path) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from libs.common import subjects
 from libs.common.cancellation import heed
-from libs.common.errors import Corrupt, Unavailable
+from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.messages.admission import Admitted, AdmittedAnswer, AdmittedAsk
 from libs.common.transport import log_jetstream
 from libs.common.transport.bus import Bus
@@ -31,13 +31,15 @@ RELOAD_PAUSE_S: Final = 0.3
 
 
 class Keeper:
-    """`configure` writes the server's file with these nodes; `send` signals the server; `say` is for who watches it."""
+    """`configure` writes the server's file with these nodes, and returns those that the file leaves out with the reason; `send` signals
+    the server; `say` is for who watches it.
+    """
 
     def __init__(
         self,
         server: str,
         state: Path,
-        configure: Callable[[Admitted], object],
+        configure: Callable[[Admitted], dict[str, str]],
         send: Callable[[signal.Signals], object],
         say: Callable[[str], object],
     ) -> None:
@@ -47,6 +49,7 @@ class Keeper:
         self.send = send
         self.say = say
         self.seq = 0
+        self.refused: dict[str, str] = {}
 
     async def run(self, url: str, seed: bytes, ca_file: str) -> None:
         """For ever, over the server itself; one that has just been started may take longer than one patience."""
@@ -65,7 +68,7 @@ class Keeper:
 
     async def ask(self, bus: Bus) -> bool:
         """Once; whether something changed, which the gateways are to hear at once."""
-        ask = msgspec.msgpack.encode(AdmittedAsk(self.server, self.seq))
+        ask = msgspec.msgpack.encode(AdmittedAsk(self.server, self.seq, self.refused))
         try:
             answer = msgspec.msgpack.decode(await bus.request(subjects.ADMITTED, ask, ANSWER_S), type=AdmittedAnswer)
         except (Unavailable, msgspec.DecodeError):
@@ -74,21 +77,31 @@ class Keeper:
         if answer.seq < self.seq:
             return False
         changed = answer.admitted is not None and answer.admitted != load(self.state)
-        if changed and answer.admitted is not None:
-            await self._accept(answer.admitted, answer.farewell_ms)
+        if changed and answer.admitted is not None and not await self._accept(answer.admitted, answer.farewell_ms):
+            return False
         self.seq = answer.seq
         return changed
 
-    async def _accept(self, wanted: Admitted, farewell_ms: int) -> None:
-        """Connections whose account and key stay are not touched; those of keys that are gone are closed."""
+    async def _accept(self, wanted: Admitted, farewell_ms: int) -> bool:
+        """Connections whose account and key stay are not touched; those of keys that are gone are closed. False if the file could not be
+        written: it is tried again with the next answer.
+        """
         if set(wanted.removed) - set(load(self.state).removed):
             await asyncio.sleep(farewell_ms / 1_000)
-        self.configure(wanted)
+        try:
+            self.refused = await asyncio.to_thread(self.configure, wanted)
+        except (Refused, OSError) as error:
+            self.say(f"the nodes of other machines stay as they were: {error}")
+            return False
         for _ in range(RELOADS):
             self.send(signal.SIGHUP)
             await asyncio.sleep(RELOAD_PAUSE_S)
         write_private(_file(self.state), msgspec.json.encode(wanted).decode())
-        self.say(f"nodes of other machines: {', '.join(wanted.nodes) or 'none'}")
+        for node_id, why in self.refused.items():
+            self.say(f"node {node_id[:64]} is not accepted: {why}")
+        accepted = [node_id for node_id in wanted.nodes if node_id not in self.refused]
+        self.say(f"nodes of other machines: {', '.join(accepted) or 'none'}")
+        return True
 
 
 def load(state: Path) -> Admitted:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.messages.admission import Admitted
+from libs.common.messages.admission import Admitted, usable
 from libs.common.transport.bus import MESSAGE_BYTES_MAX
 from libs.embedded import permissions
 from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
@@ -51,12 +51,22 @@ class Server(msgspec.Struct, frozen=True):
     monitor_port: int = 0
 
 
+def accepted(fleet: Fleet, public_keys: Mapping[str, str], found: Admitted) -> tuple[Admitted, dict[str, str]]:
+    """The joined nodes that a server of this fleet may accept, and the others with the reason."""
+    return usable(found, _staying(fleet, found), public_keys.values())
+
+
 def config(server: Server, fleet: Fleet, public_keys: Mapping[str, str], found: Admitted) -> str:
-    """The text of the server's file: the processes of `fleet`, with these nodes beside them and without those that were removed."""
-    nodes = tuple(node_id for node_id in fleet.nodes if node_id not in found.removed)
-    joined = {node_id: key for node_id, key in found.nodes.items() if node_id not in nodes}
+    """The text of the server's file: the processes of `fleet`, with these nodes beside them and without those that were removed. A joined
+    node whose row is bad is left out.
+    """
+    joined = accepted(fleet, public_keys, found)[0].nodes
     keys = {**public_keys, **{permissions.node_name(node_id): key for node_id, key in joined.items()}}
-    return render(server, msgspec.structs.replace(fleet, nodes=nodes, joined=tuple(joined)), keys)
+    return render(server, msgspec.structs.replace(fleet, nodes=_staying(fleet, found), joined=tuple(joined)), keys)
+
+
+def _staying(fleet: Fleet, found: Admitted) -> tuple[str, ...]:
+    return tuple(node_id for node_id in fleet.nodes if node_id not in found.removed)
 
 
 def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
@@ -75,7 +85,7 @@ def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
         config["tls"] = _tls(server) | {"handshake_first": True}
     if server.monitor_port:
         config["http"] = f"{LOOPBACK}:{server.monitor_port}"
-    return json.dumps(config, indent=1)
+    return json.dumps(config, indent=1, ensure_ascii=False)  # nats-server knows no \\u escapes
 
 
 def accounts(fleet: Fleet, public_keys: Mapping[str, str]) -> Block:

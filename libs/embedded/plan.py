@@ -38,8 +38,8 @@ def logs(state: Path) -> Path:
     return state / "logs"
 
 
-def configure(state: Path, shape: Shape, found: Admitted) -> Path:
-    """The server's file with these nodes beside the launcher's own; its path."""
+def configure(state: Path, shape: Shape, found: Admitted) -> dict[str, str]:
+    """The server's file with these nodes beside the launcher's own; which of them it leaves out, with the reason."""
     keys = state / "keys"
     server = nats_config.Server(SERVER, shape.nats_port, str(state / "nats"), shape.log_bytes)
     if shape.listen:

@@ -18,7 +18,7 @@ import msgspec
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages.admission import Admitted
 from libs.common.transport.log_jetstream import TLS_NAME
-from libs.embedded import identity, nats_config, permissions
+from libs.embedded import identity, nats_config, permissions, server_file
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import LOOPBACK
 from libs.embedded.permissions import Fleet
@@ -79,12 +79,17 @@ def listening_fault(host: str, port: int) -> int | None:
     return None
 
 
-def write_config(state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY) -> Path:
-    """The server's file under `state`, with keys (made when missing) under `state`/keys; `found` are other machines' nodes."""
+def config_file(state: Path, name: str) -> Path:
+    """Where `write_config` puts the file of the server of that name."""
+    return state / f"{name}.conf"
+
+
+def write_config(state: Path, server: nats_config.Server, fleet: Fleet, found: Admitted = NOBODY) -> dict[str, str]:
+    """The server's file under `state`, with keys (made when missing) under `state`/keys; `found` are other machines' nodes. Returns
+    those of them that the file leaves out, with the reason.
+    """
     keys = {name: identity.public_key(state / "keys", name) for name in permissions.names(fleet)}
-    path = state / f"{server.name}.conf"
-    identity.write_private(path, nats_config.config(server, fleet, keys, found))
-    return path
+    return server_file.write(binary(), config_file(state, server.name), server, fleet, keys, found)
 
 
 def wait_ready(port: int, name: str, within_s: float = READY_S, host: str = LOOPBACK, tls: ssl.SSLContext | None = None) -> None:
@@ -150,9 +155,9 @@ def start_servers(state: Path, count: int = 1, fleet: Fleet | None = None, log_b
         name = f"nats-{index + 1}"
         store = str(state.resolve() / name)
         config = nats_config.Server(name, port, store, log_bytes, peers, addresses[index])
-        path = write_config(state, config, fleet or Fleet())
+        write_config(state, config, fleet or Fleet())
         with (state / f"{name}.log").open("ab") as log:
-            command = [binary(), "-c", str(path)]
+            command = [binary(), "-c", str(config_file(state, name))]
             own = {**os.environ, **ENVIRONMENT}
             started.running.append(subprocess.Popen(command, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent()))
     try:

@@ -22,12 +22,13 @@ FAREWELL_BEATS: Final = 3
 
 
 class Admission:
-    """`heard`: by server, when it last asked and how far it is."""
+    """`heard`: by server, when it last asked and how far it is. `refused`: by server, the nodes that it does not accept, and why."""
 
     def __init__(self, cluster: Callable[[], Cluster], bus: Bus) -> None:
         self.cluster = cluster
         self.bus = bus
         self.heard: dict[str, tuple[float, int]] = {}
+        self.refused: dict[str, dict[str, str]] = {}
         self.said = Admitted()
         self.said_seq = 0
 
@@ -40,6 +41,7 @@ class Admission:
         except msgspec.DecodeError:
             return None
         self.heard[ask.server] = asyncio.get_running_loop().time(), ask.seq
+        self.refused[ask.server] = ask.refused
         return msgspec.msgpack.encode(self.answer(ask.seq))
 
     def answer(self, since: int) -> AdmittedAnswer:
@@ -61,6 +63,10 @@ class Admission:
                 return False
             await asyncio.sleep(LOOK_S)
         return True
+
+    def refusal(self, node_id: str) -> str:
+        """Return why a server does not accept this node; empty if none said so."""
+        return next((refused[node_id] for refused in self.refused.values() if node_id in refused), "")
 
     def _agree(self, seq: int, now_s: float) -> bool:
         found = [known for at_s, known in self.heard.values() if now_s - at_s < GONE_S]

@@ -5,12 +5,11 @@ The secret of an invitation is shown once and never recorded; only its SHA-256 i
 
 import hashlib
 import hmac
-import re
 from typing import Final
 
 import msgspec
 
-from libs.common import node_life
+from libs.common import node_life, public_nkey
 from libs.common.cluster import Cluster, Membership
 from libs.common.errors import Refused
 from libs.common.facts import NodeInvited, NodeJoined, NodeRemovalRequested
@@ -23,7 +22,6 @@ from services.api_gateway.times import duration_s
 NS: Final = 1_000_000_000
 VALID_S: Final = 3_600
 VALID_MAX_S: Final = 7 * 86_400
-KEY: Final = re.compile(r"^U[A-Z2-7]{55}$")
 # Of an invitation: no token has this hash.
 WITHDRAWN: Final = ""
 INVITE_FIELDS: Final = ("node_id", "expires_in", "user")
@@ -56,7 +54,7 @@ def invitation(body: object, cluster: Cluster, secret: str, now_ns: int) -> Node
     user = user_of(fields)
     wish = convert(fields, InviteWish)
     node_id = NodeId(wish.node_id or _free_name(cluster))
-    if not ID_PATTERN.match(node_id):
+    if not ID_PATTERN.fullmatch(node_id):
         raise Refused(f"node_id: {node_id[:64]!r} is not valid: use small letters, digits and - (at most 63)")
     member = cluster.memberships.get(node_id)
     if node_id in cluster.nodes or (member is not None and (member.public_key or member.leaving)):
@@ -67,15 +65,26 @@ def invitation(body: object, cluster: Cluster, secret: str, now_ns: int) -> Node
 
 
 def joining(body: object, cluster: Cluster, now_ns: int) -> NodeJoined:
-    """Raises Problem 403 for what is no valid invitation, always in the same words."""
+    """Raises Refused for a malformed key, Problem 403 for what is no valid invitation, always in the same words, and Problem 409 for a
+    key that another node has: two users with one key make a NATS server refuse its whole file.
+    """
     wish = convert(fields_of({} if body is None else body, JOIN_FIELDS), JoinWish)
-    if not KEY.match(wish.public_key):
-        raise Refused("public_key: give the node's public nkey (U and 55 more characters)")
+    if why := public_nkey.fault(wish.public_key):
+        raise Refused(f"public_key: {why}; give the node's public nkey (U and 55 more characters)")
     member = cluster.memberships.get(NodeId(wish.node_id))
     digest = hash_secret(wish.secret)
     if member is None or not hmac.compare_digest(member.secret_hash, digest) or not _is_open(member, wish, now_ns):
         raise Problem(403, "this invitation is not known, was used, or has expired: `muster node add` makes another")
+    if wish.public_key in _keys_of_others(cluster, member.node_id):
+        raise Problem(409, f"public_key: {wish.public_key} is another node's key: let this machine make its own (give another --state)")
     return NodeJoined(node_id=member.node_id, secret_hash=digest, public_key=wish.public_key, address=wish.address[:64])
+
+
+def _keys_of_others(cluster: Cluster, node_id: NodeId) -> set[str]:
+    """The keys of the other nodes that may connect, whether they joined or the cluster began with them."""
+    joined = {member.public_key for member in cluster.memberships.values() if member.node_id != node_id and not member.removed}
+    registered = {node.peer_key for node in cluster.nodes.values() if node.node_id != node_id and node.state != node_life.REMOVED}
+    return joined | registered
 
 
 def _is_open(member: Membership, wish: JoinWish, now_ns: int) -> bool:

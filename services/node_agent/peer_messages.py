@@ -5,8 +5,6 @@ another cluster, of nobody in the roster, of an older life of a node, or not sig
 tests/unit/test_peer_messages.py.
 """
 
-import base64
-import binascii
 from typing import Final
 
 import msgspec
@@ -14,6 +12,7 @@ import nkeys
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
+from libs.common import public_nkey
 from libs.common.messages import Roster, RosterEntry
 from libs.common.model import NodeId
 
@@ -21,7 +20,6 @@ DATAGRAM_BYTES_MAX: Final = 1_024
 NONCE_BYTES: Final = 16
 # What is signed here can be nothing that the same key signs elsewhere (the log's server has it sign a nonce of text).
 CONTEXT: Final = b"\x00muster peer 1\x00"
-KEY_BYTES: Final = 32
 
 
 class PeerAsk(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
@@ -95,20 +93,9 @@ class Reader:
 
     def _is_signed(self, node_id: NodeId, datagram: _Datagram) -> bool:
         try:
-            key = self.keys.get(node_id) or VerifyKey(raw_key(self.entries[node_id].key))
+            key = self.keys.get(node_id) or VerifyKey(public_nkey.raw(self.entries[node_id].key))
             key.verify(CONTEXT + datagram.body, datagram.signature)
         except (BadSignatureError, ValueError):
             return False
         self.keys[node_id] = key
         return True
-
-
-def raw_key(public: str) -> bytes:
-    """The Ed25519 key in a public nkey (a prefix before it, a checksum after it, in base 32). Raises ValueError for what is none."""
-    try:
-        raw = base64.b32decode(public + "=" * (-len(public) % 8))
-    except binascii.Error as error:
-        raise ValueError(f"{public!r} is no public nkey: {error}") from error
-    if len(raw) != KEY_BYTES + 3:
-        raise ValueError(f"{public!r} is no public nkey: it has {len(raw)} bytes")
-    return raw[1 : 1 + KEY_BYTES]

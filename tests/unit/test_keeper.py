@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 from libs.common import facts as f
+from libs.common.errors import Refused
 from libs.common.messages.admission import Admitted
 from libs.common.model import NodeId
 from libs.common.transport.bus_memory import MemoryBus
@@ -24,12 +25,17 @@ class Server:
 
     def __init__(self, state: Path, name: str = "nats-1") -> None:
         self.file = Admitted()
+        self.fails = False
+        self.leaves_out: dict[str, str] = {}
         self.signals: list[signal.Signals] = []
         self.said: list[str] = []
         self.keeper = Keeper(name, state, self._configure, self.signals.append, self.said.append)
 
-    def _configure(self, found: Admitted) -> None:
+    def _configure(self, found: Admitted) -> dict[str, str]:
+        if self.fails:
+            raise Refused("the disk is full")
         self.file = found
+        return self.leaves_out
 
 
 def join(history: History, name: str) -> None:
@@ -115,3 +121,27 @@ async def test_a_machine_has_joined_when_every_server_that_is_up_accepts_it(tmp_
     for _ in range(2):
         await servers[0].keeper.ask(bus)
     assert not await found.agreed(history.cluster.seq, 0.0)
+
+
+async def test_a_gateway_hears_which_node_a_server_does_not_accept_and_why(tmp_path: Path) -> None:
+    history, bus, server = History(), MemoryBus(), Server(tmp_path)
+    found = await gateway(history, bus)
+    server.leaves_out = {NEAR: "bad key"}
+    join(history, FAR)
+    join(history, NEAR)
+    for _ in range(2):
+        await server.keeper.ask(bus)
+    assert (found.refusal(NEAR), found.refusal(FAR)) == ("bad key", "")
+    assert server.said == ["node near is not accepted: bad key", "nodes of other machines: far"]
+
+
+async def test_a_file_that_cannot_be_written_is_tried_again_and_stops_no_server(tmp_path: Path) -> None:
+    history, bus, server = History(), MemoryBus(), Server(tmp_path)
+    await gateway(history, bus)
+    join(history, FAR)
+    server.fails = True
+    assert not await server.keeper.ask(bus)
+    assert server.signals == []
+    server.fails = False
+    assert await server.keeper.ask(bus)
+    assert server.file == keeper.load(tmp_path) == Admitted({FAR: KEYS[FAR]})

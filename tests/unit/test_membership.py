@@ -1,5 +1,6 @@
 """A machine joins once by an invitation, and is removed for ever, safely for those that count it."""
 
+import msgspec
 import pytest
 
 from libs.common import facts as f
@@ -21,7 +22,8 @@ NS = 1_000_000_000
 MS = 1_000_000
 NOW = 1_000 * NS
 SECRET = "s" * 32
-KEY, OTHER_KEY = "U" + "A" * 55, "U" + "B" * 55
+KEY = "UCFIRY65OQE7DFP5KLNS2PF2LVZMUZYJX4OZIEQ36N2IQANUB5XVZ45L"
+OTHER_KEY = "UCATS5YOVB6ROX2WUNKGNQ2MP3GMXDMKSG2O4N5CLX3A6W4PZGZZJPJO"
 FAR = NodeId("far")
 
 
@@ -49,6 +51,29 @@ def test_an_invitation_is_used_once_and_its_user_may_repeat_the_request() -> Non
     assert intents.joining(wish(), cluster, NOW).public_key == KEY
     with pytest.raises(Problem, match="was used"):
         intents.joining(wish(public_key=OTHER_KEY), cluster, NOW)
+
+
+@pytest.mark.parametrize("key", ["U" + "A" * 55, "", KEY + "\n", KEY.lower(), "S" + KEY[1:]])
+def test_a_key_that_no_server_could_read_is_refused_at_the_door(key: str) -> None:
+    with pytest.raises(Refused, match="public_key"):
+        intents.joining(wish(public_key=key), invited(History()).cluster, NOW)
+
+
+def test_a_key_that_another_node_has_is_refused_until_that_one_is_removed() -> None:
+    history = invited(joined(History(), "near"))
+    with pytest.raises(Problem, match="another node's key"):
+        intents.joining(wish(), history.cluster, NOW)
+    history.say(f.NodeRemovalRequested(node_id=NodeId("near")))
+    history.say(f.NodeRemoved(node_id=NodeId("near")))
+    assert intents.joining(wish(), history.cluster, NOW).public_key == KEY
+
+
+def test_a_key_of_a_node_with_which_the_cluster_began_is_refused() -> None:
+    history = invited(History())
+    history.say(msgspec.structs.replace(registered("n1", "g1"), peer_key=KEY))
+    with pytest.raises(Problem, match="another node's key"):
+        intents.joining(wish(), history.cluster, NOW)
+    assert intents.joining(wish(public_key=OTHER_KEY), history.cluster, NOW).public_key == OTHER_KEY
 
 
 def test_a_wrong_secret_a_late_one_and_an_unknown_node_are_refused_in_the_same_words() -> None:
@@ -100,6 +125,13 @@ def test_what_joined_is_admitted_until_it_is_removed() -> None:
     assert admitted(history.cluster) == Admitted({"far": KEY})
     history.say(f.NodeRemoved(node_id=FAR))
     assert admitted(history.cluster) == Admitted({}, ("far",))
+
+
+def test_of_two_nodes_with_one_key_the_registered_one_is_admitted() -> None:
+    history = joined(joined(History(), "aaa"))
+    assert admitted(history.cluster) == Admitted({"aaa": KEY})
+    history.say(registered("far", "g1"))
+    assert admitted(history.cluster) == Admitted({"far": KEY})
 
 
 def test_a_removed_node_stays_removed_in_whatever_order_it_registered() -> None:

@@ -4,12 +4,15 @@ Also the form of an invitation, as the gateway writes it and a joining machine r
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
+from libs.common import public_nkey
 from libs.common.cluster import Cluster
 from libs.common.errors import Refused
+from libs.common.model import ID_PATTERN
 
 PREFIX: Final = "msj"
 _TOKEN: Final = re.compile(r"^msj\.([a-z0-9-]{1,63})\.([0-9a-f]{64})\.([A-Za-z0-9_-]{20,64})$")
@@ -23,10 +26,13 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class AdmittedAsk(msgspec.Struct, frozen=True):
-    """keeper -> gateways. `server` accepts what the log said at `seq`; 0 is nothing yet."""
+    """keeper -> gateways. `server` accepts what the log said at `seq`; 0 is nothing yet. `refused`: nodes of the log that it
+    does not accept, with the reason.
+    """
 
     server: str
     seq: int = 0
+    refused: dict[str, str] = {}
 
 
 class AdmittedAnswer(msgspec.Struct, frozen=True):
@@ -52,9 +58,42 @@ class Invitation(NamedTuple):
 
 
 def admitted(cluster: Cluster) -> Admitted:
-    members = cluster.memberships.values()
-    nodes = {member.node_id: member.public_key for member in members if member.public_key and not member.removed}
-    return Admitted(dict(sorted(nodes.items())), tuple(sorted(member.node_id for member in members if member.removed)))
+    """Return who may connect. Two nodes never share a key: a registered node, which proved that it has the key, keeps it."""
+    members = [member for member in cluster.memberships.values() if member.public_key and not member.removed]
+    nodes: dict[str, str] = {}
+    taken: set[str] = set()
+    for member in sorted(members, key=lambda each: each.node_id not in cluster.nodes):
+        if member.public_key not in taken:
+            nodes[member.node_id] = member.public_key
+            taken.add(member.public_key)
+    removed = sorted(member.node_id for member in cluster.memberships.values() if member.removed)
+    return Admitted(dict(sorted(nodes.items())), tuple(removed))
+
+
+def usable(found: Admitted, own_nodes: Iterable[str], own_keys: Iterable[str]) -> tuple[Admitted, dict[str, str]]:
+    """Return the rows that a server's file may hold, and the others with the reason against each.
+
+    A row from before the checks at `POST /join`, or of a gateway that does not make them, must not spoil the file for the other nodes.
+    `own_nodes` and `own_keys` are of the processes that the server began with; a row never replaces one of those.
+    """
+    nodes: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    taken_names, taken_keys = set(own_nodes), set(own_keys)
+    for node_id, key in found.nodes.items():
+        if ID_PATTERN.fullmatch(node_id) is None:
+            refused[node_id] = f"{node_id[:64]!r} is no node's name: use {ID_PATTERN.pattern}"
+        elif node_id in found.removed:
+            refused[node_id] = "it was removed"
+        elif node_id in taken_names:
+            refused[node_id] = "the cluster began with a node of this name"
+        elif why := public_nkey.fault(key):
+            refused[node_id] = why
+        elif key in taken_keys:
+            refused[node_id] = f"the key {key} belongs to another process already: join with a key of its own"
+        else:
+            nodes[node_id] = key
+            taken_keys.add(key)
+    return Admitted(nodes, found.removed), refused
 
 
 def invitation(token: str) -> Invitation:

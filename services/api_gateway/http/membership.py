@@ -81,6 +81,8 @@ async def join(request: Request) -> Response:
         raise Problem(403, "this invitation is not known, was used, or has expired: `muster node add` makes another")
     if not await gateway.admission.agreed(gateway.cluster.seq, ADMIT_S):
         raise Problem(503, "the NATS servers do not know the key yet: try again in a moment, the token holds for this machine")
+    if why := gateway.admission.refusal(fact.node_id):
+        raise Problem(409, f"the NATS servers do not accept node {fact.node_id}: {why}; remove the node, and join with a new key and token")
     return answer(Joined(fact.node_id, gateway.cluster.cluster_id, gateway.settings.join_nats or gateway.settings.nats))
 
 
