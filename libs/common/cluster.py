@@ -284,7 +284,7 @@ class Cluster(msgspec.Struct):
     reservations: dict[str, Reservation] = {}
     plugins: Plugins = msgspec.field(default_factory=Plugins)
     # By the job that they wait for: `Ordering.waits` read backwards.
-    dependents: dict[JobId, list[JobId]] = {}
+    dependents: dict[JobId, dict[JobId, None]] = {}
     # The last living one by `tenant/user/name`, of those that say `singleton`.
     singletons: dict[str, JobId] = {}
     # Until when use is decayed, in hours since 1970.

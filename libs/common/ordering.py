@@ -21,6 +21,10 @@ AFTER: Final = (AFTER_OK, AFTER_ANY)
 # As the fold notes it of `singleton`: the last one of the same name before it.
 SINGLETON: Final = "singleton"
 
+# Dependencies of one job, and of all jobs of a tenant that have not ended.
+AFTER_MAX: Final = 256
+AFTER_OF_TENANT_MAX: Final = 20_000
+
 SECOND_NS: Final = 1_000_000_000
 HOUR_NS: Final = 3_600 * SECOND_NS
 # 24 hours halve a use: (34/35) ** 24 = 0.499.
@@ -68,8 +72,12 @@ class Use(msgspec.Struct):
 
 
 class Ordering(msgspec.Struct):
-    """Of a job: how long its tenant's jobs took on average when it came, what its own attempts were charged (hundredths of a GPU times
-    milliseconds), who holds it back, which attempt a user wants ended and begun again, for whom it waits, and for whom it waits in vain.
+    """A job's place in the order of the queue, and what keeps it back.
+
+    `usual_ms`: how long its tenant's jobs took on average when it came. `attained`: what its own
+    attempts were charged, in hundredths of a GPU times milliseconds. `held_by`: the user who holds it.
+    `requeue`: the attempt that a user wants ended and begun again. `waits`: the jobs that it waits
+    for, each with its kinds of dependency. `in_vain`: a job that did not end well.
     """
 
     usual_ms: int = 0
@@ -77,7 +85,7 @@ class Ordering(msgspec.Struct):
     held: bool = False
     held_by: str = ""
     requeue: int = 0
-    waits: list[tuple[str, JobId]] = []
+    waits: dict[JobId, tuple[str, ...]] = {}
     in_vain: JobId = JobId("")
 
 

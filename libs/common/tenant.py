@@ -31,6 +31,8 @@ class Tenant(msgspec.Struct):
     month_share_ms: int = 0
     spent_month_hours: int = 0
     use: Use = msgspec.field(default_factory=Use)
+    # Dependencies of its jobs that are not met yet (`Ordering.waits`).
+    dependencies: int = 0
 
     @property
     def monthly(self) -> bool:

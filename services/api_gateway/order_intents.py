@@ -14,15 +14,14 @@ from libs.common import arrays, job_life
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Refused
 from libs.common.facts import JobUpdated, QueueSet, RequeueRequested
-from libs.common.model import ID_PATTERN, PRIORITY_MAX, JobSpec
-from libs.common.ordering import AFTER, DEFAULT_QUEUE, POLICIES
+from libs.common.model import ID_PATTERN, PRIORITY_MAX, JobSpec, TenantId
+from libs.common.ordering import AFTER, AFTER_MAX, AFTER_OF_TENANT_MAX, DEFAULT_QUEUE, POLICIES
 from services.api_gateway.fields import check_known, check_range, convert
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.roles import ADMIN, OPERATOR, Principal
 from services.api_gateway.times import duration_s, instant_ns
 
 YEAR_S: Final = 366 * 86_400
-AFTER_MAX: Final = 256
 # People's words, and the fields that they are read into.
 ALIASES: Final = ("deadline", "estimate")
 RANGES: Final = (("deadline_ns", 0, 1 << 62), ("estimate_s", 0, YEAR_S))
@@ -103,6 +102,15 @@ def check_order(cluster: Cluster, spec: JobSpec, job_named: Callable[[str], Job]
     if spec.array is not None and spec.stdin:
         raise Refused("stdin: an array has many elements and no input: leave it out")
     return replace(spec, after=tuple((kind, job_named(ref).job_id) for kind, ref in spec.after)) if spec.after else spec
+
+
+def check_dependencies(cluster: Cluster, spec: JobSpec, tenant: TenantId) -> None:
+    """Raises Problem 429 when the tenant's jobs wait for so many others already."""
+    found = cluster.tenants.get(tenant)
+    has, more = found.dependencies if found is not None else 0, len(spec.after)
+    if more and has + more > AFTER_OF_TENANT_MAX:
+        text = f"after: the jobs of tenant {tenant} have {has} dependencies, and may have {AFTER_OF_TENANT_MAX}"
+        raise Problem(429, f"{text}: {more} more are too many: wait for some of these jobs to begin, or cancel some")
 
 
 def update(values: dict[str, Any], job: Job, user: str) -> JobUpdated | None:

@@ -23,6 +23,7 @@ TITLES: Final = {
     422: "Not valid",
     425: "Too early",
     426: "A WebSocket is asked for",
+    429: "Too many",
     500: "A bug in the gateway",
     503: "Not available now",
     507: "The log is nearly full",

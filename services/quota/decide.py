@@ -8,7 +8,7 @@ from msgspec import structs
 from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.facts import AnyFact, BudgetExhausted, BudgetRenewed, JobAdmitted, JobRejected, UsageCharged
 from libs.common.months import month_of
-from libs.common.ordering import HOUR_NS
+from libs.common.ordering import AFTER_OF_TENANT_MAX, HOUR_NS
 from libs.common.words import counted
 from services.quota.state import State
 
@@ -31,6 +31,8 @@ def admit(state: State) -> Sequence[AnyFact]:
         waiting = tenant.waiting - state.undecided_of[job.tenant]
         if 0 < tenant.max_waiting < waiting + job.waiting:
             return (JobRejected(job_id=job_id, reason=_refusal(tenant, waiting, job)),)
+        if job.spec.after and tenant.dependencies > AFTER_OF_TENANT_MAX:
+            return (JobRejected(job_id=job_id, reason=_too_many(tenant)),)
         return (JobAdmitted(job_id=job_id),)
     return NONE
 
@@ -64,3 +66,8 @@ def exhaust(state: State) -> Sequence[AnyFact]:
 def _refusal(tenant: Tenant, waiting: int, job: Job) -> str:
     more = f", and this array has {job.waiting} elements" if job.elements is not None else ""
     return f"tenant {tenant.tenant} may have {counted(tenant.max_waiting, 'job')} waiting and has {waiting}{more}: wait for some to start"
+
+
+def _too_many(tenant: Tenant) -> str:
+    found = f"the jobs of tenant {tenant.tenant} have {tenant.dependencies} dependencies, and may have {AFTER_OF_TENANT_MAX}"
+    return f"{found}: wait for some of these jobs to begin"

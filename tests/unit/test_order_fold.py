@@ -71,7 +71,7 @@ def test_a_singleton_that_was_cancelled_while_it_waited_lets_none_pass_the_one_t
     running = [placed("i", member("a", 0)), f.CancelRequested(job_id=J), closed("j", "cancelled")]
     state = given(registered("a"), *three, running)
     assert placed_jobs(state) == []
-    assert state.cluster.dependents == {"i": ["k"]}
+    assert state.cluster.dependents == {"i": {"k": None}}
     last = given(registered("a"), *three[:2], running, three[2])
     assert placed_jobs(last) == []
 

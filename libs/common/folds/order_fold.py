@@ -65,9 +65,11 @@ def _singleton(job: Job) -> str:
 
 
 def _wait(cluster: Cluster, job: Job, kind: str, other: JobId) -> None:
-    if (kind, other) not in job.order.waits:
-        job.order.waits.append((kind, other))
-        cluster.dependents[other] = sorted({*cluster.dependents.get(other, ()), job.job_id})
+    kinds = job.order.waits.get(other, ())
+    if kind not in kinds:
+        job.order.waits[other] = (*kinds, kind)
+        cluster.dependents.setdefault(other, {})[job.job_id] = None
+        tenant_of(cluster, job.tenant).dependencies += 1
 
 
 def _met(job: Job, kind: str, other: JobId, before: Job | None) -> None:
@@ -77,15 +79,18 @@ def _met(job: Job, kind: str, other: JobId, before: Job | None) -> None:
 
 
 def end(cluster: Cluster, ended: Job) -> tuple[JobId, ...]:
-    """A job has ended: who waited for it waits no more. A singleton takes over whom the one before it had still to wait for."""
-    waiting = dict.fromkeys(cluster.dependents.pop(ended.job_id, ()))
-    before = [other for kind, other in ended.order.waits if kind == SINGLETON]
+    """A job has ended: who waited for it waits no more. A singleton takes over whom the one before it had still to wait for.
+
+    Each dependency costs the same few steps, however many there are.
+    """
+    waiting = cluster.dependents.pop(ended.job_id, {})
+    before = [other for other, kinds in ended.order.waits.items() if SINGLETON in kinds]
     _forget(cluster, ended, before)
     for job_id in waiting:
         job = cluster.jobs[job_id]
-        met = [kind for kind, other in job.order.waits if other == ended.job_id]
-        job.order.waits = [wait for wait in job.order.waits if wait[1] != ended.job_id]
-        for kind in met:
+        kinds = job.order.waits.pop(ended.job_id)
+        tenant_of(cluster, job.tenant).dependencies -= len(kinds)
+        for kind in kinds:
             _met(job, kind, ended.job_id, ended)
             for other in before if kind == SINGLETON else ():
                 _wait(cluster, job, SINGLETON, other)
@@ -94,13 +99,13 @@ def end(cluster: Cluster, ended: Job) -> tuple[JobId, ...]:
 
 def _forget(cluster: Cluster, ended: Job, before: list[JobId]) -> None:
     """One that ended while it waited is nobody's dependent any more, and the singleton before it is the last of its name again."""
-    for _, other in ended.order.waits:
-        left = [job_id for job_id in cluster.dependents.get(other, ()) if job_id != ended.job_id]
-        if left:
-            cluster.dependents[other] = left
-        else:
-            cluster.dependents.pop(other, None)
-    ended.order.waits, ended.order.in_vain = [], JobId("")
+    for other, kinds in ended.order.waits.items():
+        tenant_of(cluster, ended.tenant).dependencies -= len(kinds)
+        left = cluster.dependents[other]
+        del left[ended.job_id]
+        if not left:
+            del cluster.dependents[other]
+    ended.order.waits, ended.order.in_vain = {}, JobId("")
     name = _singleton(ended)
     if cluster.singletons.get(name) == ended.job_id:
         if before:

@@ -16,7 +16,8 @@ from libs.common.errors import Corrupt
 # 2: the attempts that are not charged yet. 4: what is held of hosts, and what nodes have. 5: order.
 # 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service of devices, isolation of nodes.
 # 8: what devices are told to be. 9: images of jobs: a reader that did not know them has dropped them.
-SNAPSHOT_VERSION: Final = 9
+# 10: dependencies by job, and their number by tenant.
+SNAPSHOT_VERSION: Final = 10
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -98,6 +98,7 @@ async def meant(request: Request, kind: str, meaning: Callable[[object, JobId], 
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload)
         spec = order_intents.check_order(gateway.cluster, fact.spec, lambda ref: job_of(request, ref))
+        order_intents.check_dependencies(gateway.cluster, spec, fact.tenant)
         reservation_intents.check(gateway.cluster, spec, fact.tenant, fact.user)
         fact = replace(fact, spec=spec)
     return fact, once

@@ -158,7 +158,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
         upload=spec.upload,
         queue=spec.queue or DEFAULT_QUEUE,
         held=job.order.held,
-        after=[other for _, other in job.order.waits],
+        after=list(job.order.waits),
         array=_array(cluster, job),
         element_of=job.array,
         preemptible=spec.preemptible,
@@ -189,7 +189,7 @@ def _array(cluster: Cluster, job: Job) -> ArrayShown | None:
 
 def _waits_for(cluster: Cluster, job: Job) -> str:
     if job.state == job_life.QUEUED and (job.order.held or job.order.waits):
-        return f"{job.order.waits[0][1]} to end" if job.order.waits else f"{job.order.held_by or 'its user'} to release it"
+        return f"{next(iter(job.order.waits))} to end" if job.order.waits else f"{job.order.held_by or 'its user'} to release it"
     if job.state == job_life.QUEUED and not job.has_room:
         return job_life.WAITS_FOR[job_life.BEGUN]
     if job.state == job_life.QUEUED and job.preemption.reserved:

@@ -38,7 +38,7 @@ def of(state: State, job: Job, ahead: Before) -> Reason:
 
 def _kept_back(state: State, job: Job) -> Reason:
     """It is not in line at all: somebody holds it, or it waits for other jobs."""
-    others = [other for _, other in job.order.waits]
+    others = list(job.order.waits)
     if others:
         first = f"{others[0]} is {state.cluster.jobs[others[0]].state}"
         text = f"it begins after {', '.join(others[:3])}{' and others' if len(others) > 3 else ''}; {first}"
