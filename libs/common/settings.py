@@ -81,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node_rack: str = ""
     node_spine: str = ""
     gpu_driver: str = "simulated"
+    gpus_removed: str = ""
     simulated_gpus: int = 8
     simulated_model: str = "Simulated H100"
     simulated_memory_gib: int = 80
@@ -230,6 +231,7 @@ HELP = {
     "node_rack": "the rack (leaf switch) that this node is in",
     "node_spine": "the spine above that",
     "gpu_driver": "simulated, or local: the devices of this machine",
+    "gpus_removed": "node: GPUs that were taken out of this machine, or are not Muster's, by UUID or PCI address with commas between them",
     "simulated_gpus": "simulated devices of this agent",
     "simulated_model": "their model name",
     "simulated_memory_gib": "their memory each",

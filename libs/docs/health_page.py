@@ -20,6 +20,15 @@ FOLLOWS = (
     "state directory), then it is reset and looked at; one that is no better needs its machine to be started again. What is wrong "
     "outlives the agent; after a start of the machine devices that answer are taken back. While more than half of a node's devices "
     "(MUSTER_HEALTH_BREAKER_PERCENT) came to need a repair within 5 minutes (MUSTER_HEALTH_BREAKER_S), and more than one, none is reset.",
+    "An agent that starts compares what its machine has with what the drivers show. A machine has the devices that the agent before "
+    "knew (`devices-had.json` in the state directory) and those that the PCI bus lists. A device that its driver does not show stays in "
+    "the inventory, out of use as `lost` (NVIDIA: `xid 79`), and its jobs end; a device that only the bus knows is named by its node and "
+    "PCI address. The commit of NodeRegistered says so, and so do `muster nodes NODE`, `muster health`, `muster doctor` and "
+    "`muster_gpu_up`. Where the vendor's library cannot be opened at all, the devices are out of use as `no_driver` and no job ends: a "
+    "library that does not match its driver says nothing about jobs that run. A lost device comes back by a start of its machine. A "
+    "device that you took out stays lost until you set MUSTER_GPUS_REMOVED to its UUID or PCI address and start the agent; a device that "
+    "is bound to another kernel driver (vfio-pci), was exchanged, or whose card is divided otherwise is forgotten by itself. An agent "
+    "that starts with an empty state directory knows no device that has left the PCI bus.",
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
     "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. What a "
     "device mends by itself is counted per device, and told of (GpuErrorSeen) once in MUSTER_HEALTH_CORRECTED_WINDOW_S when there is "

@@ -23,6 +23,7 @@ SERVER_MIN: Final = (2, 15)
 FREE_MIN_BYTES: Final = 2 << 30
 OFFSET_MAX_S: Final = 2.0
 ANSWER_S: Final = 5.0
+LOST_FIX: Final = "restart the machine; if it stays lost, reseat or replace it, or set MUSTER_GPUS_REMOVED after you took it out"
 BPF_CALL: Final = {"x86_64": 321, "aarch64": 280}
 BPF_PROG_QUERY: Final = 16
 
@@ -32,7 +33,7 @@ def examine(state: Path, gateway: str, ports: Sequence[int]) -> list[Finding]:
     host: tuple[Callable[[], Finding], ...] = (python, nats_server, cgroup, bpf, kmsg, monotonic)
     found = [check() for check in host]
     found += [clock(gateway), space(state), local_disk(state), sync(state)]
-    return [*found, *(port(number) for number in ports), *drivers()]
+    return [*found, *(port(number) for number in ports), *drivers(state)]
 
 
 def python() -> Finding:
@@ -142,13 +143,14 @@ def port(number: int) -> Finding:
     return Finding(f"port {number}", WRONG, "taken", "by a running cluster? else choose another with --port", needed=False)
 
 
-def drivers() -> list[Finding]:
-    """What the agent's own code says of each vendor that it can drive."""
+def drivers(state: Path | None = None) -> list[Finding]:
+    """What the agent's own code says of each vendor that it can drive, and of each GPU that an agent with this state had."""
     try:
-        found = local_gpus.look()
+        found = local_gpus.look(str(state or ""))
     except Unavailable as error:
         return [Finding("drivers", WRONG, str(error), "restart the machine if a driver is wedged", needed=False)]
     here = [Finding(f"driver {vendor}", OK, words) for vendor, words in found.there.items()]
+    here += [Finding(f"GPU {address}", WRONG, why, LOST_FIX, needed=False) for address, why in found.absent.items()]
     fix = "needed where there are {} GPUs"
     return here + [Finding(f"driver {vendor}", MISSING, why, fix.format(vendor), needed=False) for vendor, why in found.missing.items()]
 

@@ -12,21 +12,27 @@ import msgspec
 
 from libs.common.errors import Unavailable
 
-SURVEY_S: Final = 20.0
+# The first call into a driver without persistence mode wakes each GPU.
+SURVEY_S: Final = 90.0
 COMMAND: Final = (sys.executable, "-P", "-m", "services.node_agent.drivers.survey")
 
 
 class Local(msgspec.Struct, frozen=True):
-    """By vendor: what there is ("2 x Fake H100"), or why nothing of it can be used."""
+    """By vendor: what there is ("2 x Fake H100"), or why nothing of it can be used. `absent` says by PCI address why no driver shows a GPU
+    that the machine has.
+    """
 
     there: dict[str, str]
     missing: dict[str, str]
+    absent: dict[str, str] = {}
 
 
-def look() -> Local:
-    """Raises Unavailable when the drivers do not answer."""
+def look(state: str = "") -> Local:
+    """`state` is the directory of an agent, or of a cluster, that knew this machine's GPUs. Raises Unavailable when the drivers do not
+    answer.
+    """
     try:
-        done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=SURVEY_S, check=True)
+        done = subprocess.run((*COMMAND, state) if state else COMMAND, capture_output=True, text=True, timeout=SURVEY_S, check=True)
         found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise Unavailable(f"the GPU drivers of this machine do not answer ({type(error).__name__}): see the kernel log") from error
@@ -34,7 +40,7 @@ def look() -> Local:
     for gpu in found["gpus"]:
         models.setdefault(gpu["vendor"], Counter())[gpu["model"]] += 1
     there = {vendor: ", ".join(f"{count} x {model}" for model, count in counts.items()) for vendor, counts in models.items()}
-    return Local(there, found["missing"])
+    return Local(there, found["missing"], {each["pci_bus"]: each["why"] for each in found["absent"]})
 
 
 def survey() -> str:
@@ -44,5 +50,6 @@ def survey() -> str:
     except Unavailable as error:
         return str(error)
     if found.there:
-        return "GPUs of this machine: " + "; ".join(f"{vendor}: {words}" for vendor, words in found.there.items())
+        lost = "".join(f"; lost: {address} ({why})" for address, why in found.absent.items())
+        return "GPUs of this machine: " + "; ".join(f"{vendor}: {words}" for vendor, words in found.there.items()) + lost
     return "no GPU was found on this machine (" + "; ".join(f"{vendor}: {why}" for vendor, why in found.missing.items()) + ")"

@@ -158,7 +158,9 @@ async def _serve(
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
     if settings.gpu_driver == "local":
-        return LocalDriver(answer_s=settings.driver_answer_ms / 1_000, reset_s=settings.driver_reset_s)
+        removed = [part.strip() for part in settings.gpus_removed.split(",") if part.strip()]
+        answer_s, reset_s = settings.driver_answer_ms / 1_000, settings.driver_reset_s
+        return LocalDriver(answer_s, reset_s=reset_s, node_id=settings.node_id, removed=removed)
     return SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
 
 

@@ -37,7 +37,7 @@ from services.node_agent.decide import decide, next_due_ns
 from services.node_agent.desired import fetch
 from services.node_agent.device_commands import Controlling, modes_of
 from services.node_agent.drivers import Driver
-from services.node_agent.health import devices, job_watch
+from services.node_agent.health import devices, job_watch, lost_devices
 from services.node_agent.health.operator_command import OperatorCommand
 from services.node_agent.health.preflight import Preflight
 from services.node_agent.health.resetting import reset
@@ -174,16 +174,15 @@ class Agent:
 
     async def _open(self, adopted: Sequence[o.Adopted]) -> None:
         self.driver.baseline |= await idle(self.memory, self.machine.boot_id)
-        self.inventory = await self.driver.inventory()
+        self.inventory = await lost_devices.look(self.driver, self.memory, self.state.devices, self.machine.boot_id)
         self.state.controls.modes = modes_of(self.driver, self.inventory)
-        devices.begin(self.state.devices, self.machine.boot_id, self.inventory, await self.memory.kept(devices.FILE))
         await self.bus.subscribe(subjects.orders(self.node_id), self._on_orders)
         await self.answers.listen()
         await self.files.listen()
         await self.bus.subscribe(subjects.ask_node(self.node_id, "topology"), self._on_topology, concurrent=True)
         await self.means.adopt(adopted, self.tell)
         await self._register(await self._first_incarnation(), adopted)
-        self._spawn(self.instances.clear([gpu.uuid for gpu in self.inventory], self.tell))
+        self._spawn(self.instances.clear([gpu.uuid for gpu in lost_devices.shown(self.driver, self.inventory)], self.tell))
 
     async def _drain(self) -> None:
         """What is being launched or recorded is brought to its end, as far as that is quick; the directories hold the rest."""
@@ -206,8 +205,9 @@ class Agent:
         return max(await self.memory.load(), recorded) + 1
 
     async def _register(self, incarnation: int, adopted: Sequence[o.Adopted]) -> None:
-        """Queue NodeRegistered before any other fact of this incarnation."""
+        """Queue NodeRegistered before any other fact of this incarnation, with what is wrong with its devices in the same commit."""
         await self.memory.store(incarnation)
+        await lost_devices.keep(self.memory, self.driver, self.machine.boot_id)
         self.writer.epoch = incarnation
         self.state = s.begin(self.node_id, incarnation, adopted, self.state)
         self.state.devices.count = len(self.inventory)
@@ -218,7 +218,8 @@ class Agent:
         fact = registration(self.machine, incarnation, self.inventory, s.accounted(self.state), self.driver, directory, self.peers, more)
         if self.peers is not None:
             self.peers.registered(incarnation)
-        self.writer.put([fact]).add_done_callback(self._was_registered)
+        wrong = await lost_devices.told(self.driver, self.inventory, self.state, self.memory, self.clock.boot_ns())
+        self.writer.put([fact, *wrong]).add_done_callback(self._was_registered)
         self.wake.set()
         logger.info("node %s, incarnation %d, %d devices, %d attempts", self.node_id, incarnation, len(self.inventory), len(adopted))
 

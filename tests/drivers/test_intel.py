@@ -114,6 +114,7 @@ async def test_a_library_without_a_function_lacks_what_it_tells_and_one_that_can
     await driver.close()
     build(tmp_path / "broken", ZE_LOADER, HERE / "zes.c", without="zesInit")
     load_from(tmp_path / "broken", monkeypatch)
+    driver = intel_alone()
     assert await driver.inventory() == []
     assert "undefined symbol: zesInit" in driver.missing["intel"]
     await driver.close()

@@ -37,6 +37,18 @@ def place(root: Path, route: str, numa: int, cpus: str) -> str:
     return folder.name
 
 
+def gpu(root: Path, address: str, vendor: str = "0x10de", kind: str = "0x030200", driver: str = "nvidia") -> str:
+    """A GPU at an address of its own root port, as the PCI bus lists it; `driver` is the kernel's that it is bound to, if any."""
+    place(root, f"pci0000:00/0000:00:{address[5:7]}.0/{address}", -1, "0-7")
+    folder = root / "bus/pci/devices" / address
+    (folder / "vendor").write_text(f"{vendor}\n")
+    (folder / "class").write_text(f"{kind}\n")
+    if driver:
+        (root / "bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
+        (folder / "driver").symlink_to(root / "bus/pci/drivers" / driver)
+    return address
+
+
 def card(root: Path, kind: str, name: str, address: str) -> None:
     """A name of the network card at this address."""
     folder = root / "class" / kind / name

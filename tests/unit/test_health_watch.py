@@ -69,7 +69,7 @@ def test_a_driver_that_does_not_answer_takes_its_device_or_all_of_its_vendor_out
     told = Told()
     wedged = Trouble("offline", "words", source="driver")
     assert told.round(event(r.WEDGED)) == [DeviceAils(ONE, r.WEDGED, wedged)]
-    assert told.round(event(r.ANSWERS)) == [DeviceAils(ONE, r.WEDGED, None)]
+    assert told.round(event(r.ANSWERS)) == [DeviceAils(ONE, r.WEDGED, None), DeviceAils(ONE, r.LOST, None)]
     assert told.round(event(r.WEDGED, address="")) == [DeviceAils(ONE, r.WEDGED, wedged), DeviceAils(TWO, r.WEDGED, wedged)]
     assert told.round(event(r.WEDGED, address="", vendor="amd")) == []
 

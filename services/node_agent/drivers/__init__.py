@@ -8,7 +8,8 @@ from typing import Protocol
 
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Modes, Sample
+from services.node_agent.drivers.absent import Absent
+from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Modes, Sample
 
 # Major and minor numbers of character devices.
 DeviceNodes = Mapping[GpuId, Sequence[tuple[int, int]]]
@@ -24,6 +25,10 @@ class Driver(Protocol):
     capabilities: Capabilities
     # By PCI address the least memory that was seen used: what was known of it before goes in before `inventory`.
     baseline: dict[str, int]
+    # The devices that the machine has: what the agent before this one knew goes in before `inventory`, the next agent's comes out after it.
+    had: Sequence[Device]
+    # Devices of the inventory that their driver does not show. Known once `inventory` was.
+    absent: Mapping[GpuId, Absent]
 
     @property
     def simulated(self) -> bool:
@@ -31,7 +36,7 @@ class Driver(Protocol):
         ...
 
     async def inventory(self) -> Sequence[Gpu]:
-        """Every device that answers, by vendor and index."""
+        """Every device that the machine has, by vendor and index; those that no driver shows are last, and in `absent`."""
         ...
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:

@@ -68,7 +68,7 @@ def _listed(vendor: Vendor) -> Listed:
         found = tuple(vendor.devices())
     except NotThere as error:
         return Listed(missing=words(error))
-    return Listed(found, "" if found else "its library answers and knows no device")
+    return Listed(found, "" if found else "its library answers and knows no device", answers=True)
 
 
 def _calls(vendor: Vendor, ask: Ask) -> Callable[[str], Answer]:

@@ -6,7 +6,7 @@ used since the machine began, as far as its agents saw it.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from libs.common.errors import Refused, Unavailable
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, sysfs
+from services.node_agent.drivers.absent import Absent, Vendor, absent
 from services.node_agent.drivers.child import VENDORS
 from services.node_agent.drivers.readings import (
     Command,
@@ -53,16 +54,25 @@ class LocalDriver:
         sys_root: Path = sysfs.SYS,
         proc_root: Path = sysfs.PROC,
         reset_s: float = RESET_S,
+        node_id: str = "",
+        removed: Collection[str] = (),
     ) -> None:
+        """`removed` are the GPUs, by UUID or PCI address, that an operator took out of the machine, or out of Muster's hands."""
+        self.node_id, self.removed = node_id, removed
         self.sys_root, self.proc_root = sys_root, proc_root
         self.parts: list[Part] = []
         self.nodes: DeviceNodes = {}
         self.capabilities: Capabilities = {}
         self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s, reset_s=reset_s)) for vendor in VENDORS]
         self.baseline: dict[str, int] = {}
+        self.had: Sequence[Device] = ()
+        self.absent: Mapping[GpuId, Absent] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
-        """Of those that answer."""
+        """Of those that the machine has. A vendor that does not answer has those that it had."""
+        for vendor in self.vendors:
+            had = [device for device in self.had if device.vendor == vendor.process.vendor]
+            vendor.had = {device.pci_bus: device for device in had if not {device.uuid, device.pci_bus} & set(self.removed)}
         await asyncio.gather(*(vendor.discover() for vendor in self.vendors))
         if not any(vendor.devices for vendor in self.vendors):
             logger.warning("%s", self.nothing)
@@ -71,7 +81,26 @@ class LocalDriver:
         self.nodes = await asyncio.to_thread(self._nodes)
         self.capabilities = await asyncio.to_thread(self._capabilities)
         seats, links = {part.pci_bus: part.seat for part in self.parts}, groups(self.parts)
-        return [_gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for _, _, device in self._devices()]
+        self.absent = await asyncio.to_thread(self._absent)
+        shown = [device for _, _, device in self._devices()]
+        away = [each.device for uuid, each in self.absent.items() if all(uuid != device.uuid for device in shown)]
+        self.had = [*shown, *away]
+        for each in self.absent.values():
+            logger.error("GPU %s %s: %s", each.device.vendor, each.device.pci_bus, each.why)
+        gpus = [_gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for device in shown]
+        return [*gpus, *(_gpu(device, sysfs.seat(device.pci_bus, self.sys_root), "") for device in away)]
+
+    def _absent(self) -> dict[GpuId, Absent]:
+        """One that its vendor lists and that is lost all the same is among them."""
+        vendors = {
+            vendor.process.vendor: Vendor(tuple(vendor.devices.values()), "" if vendor.answers else vendor.missing)
+            for vendor in self.vendors
+        }
+        found = absent(self.had, vendors, sysfs.gpus(self.sys_root), self.removed, self.node_id)
+        for vendor in self.vendors:
+            listed = ((vendor.devices[address], why) for address, why in vendor.lost.items() if address in vendor.devices)
+            found += [Absent(device, why, lost=True) for device, why in listed]
+        return {GpuId(each.device.uuid): each for each in found}
 
     async def topology(self) -> Topology:
         return topology(self.parts)

@@ -230,10 +230,11 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True):
-    """The PCI addresses of a vendor's devices. `missing` says why there is none."""
+    """The PCI addresses of a vendor's devices. `missing` says why there is none; `answers`: the library was asked, and it knows none."""
 
     devices: tuple[str, ...] = ()
     missing: str = ""
+    answers: bool = False
 
 
 class Happened(msgspec.Struct, frozen=True, tag=True):

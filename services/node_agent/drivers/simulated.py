@@ -20,7 +20,8 @@ from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Link, Modes, Process, Sample
+from services.node_agent.drivers.absent import Absent
+from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, Modes, Process, Sample
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
 from services.node_agent.supervision import processes
@@ -101,6 +102,8 @@ class SimulatedDriver:
         self.capabilities: Capabilities = {}
         self.instances: dict[GpuId, simulated_mig.Instances] = {}
         self.baseline: dict[str, int] = {}
+        self.had: Sequence[Device] = ()
+        self.absent: Mapping[GpuId, Absent] = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
         self.told: dict[GpuId, Told] = {}
         self.seen_ns = 0

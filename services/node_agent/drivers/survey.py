@@ -1,23 +1,43 @@
-"""One line of JSON about this machine's own devices: what is there, and why a vendor has none.
+"""One line of JSON about this machine's own devices: what is there, what is lost, and why a vendor has none.
 
-`python -m services.node_agent.drivers.survey`, for those who may not import the agent's code (`libs/embedded/local_gpus.py`).
+`python -m services.node_agent.drivers.survey [STATE]`, for those who may not import the agent's code (`libs/embedded/local_gpus.py`). STATE
+is where an agent of this machine, or a cluster with one, has its state: what that agent knew must still be there.
 """
 
 import asyncio
 import json
 import os
+import sys
+from pathlib import Path
 
+import msgspec
+
+from services.node_agent.drivers.absent import FILE, Had
 from services.node_agent.drivers.local import ANSWER_S, LocalDriver
+from services.node_agent.drivers.readings import Device
 
 
-async def survey() -> dict[str, object]:
-    driver = LocalDriver(float(os.environ.get("MUSTER_DRIVER_ANSWER_MS", ANSWER_S * 1_000)) / 1_000)
+async def survey(state: str = "") -> dict[str, object]:
+    removed = [part.strip() for part in os.environ.get("MUSTER_GPUS_REMOVED", "").split(",") if part.strip()]
+    driver = LocalDriver(float(os.environ.get("MUSTER_DRIVER_ANSWER_MS", ANSWER_S * 1_000)) / 1_000, removed=removed)
+    driver.had = _had(Path(state)) if state else ()
     try:
-        gpus = await driver.inventory()
+        gpus = [gpu for gpu in await driver.inventory() if gpu.uuid not in driver.absent]
     finally:
         await driver.close()
-    return {"gpus": [{"vendor": gpu.vendor, "model": gpu.model} for gpu in gpus], "missing": driver.missing}
+    absent = [{"pci_bus": each.device.pci_bus, "why": each.why} for each in driver.absent.values()]
+    return {"gpus": [{"vendor": gpu.vendor, "model": gpu.model} for gpu in gpus], "missing": driver.missing, "absent": absent}
+
+
+def _had(state: Path) -> list[Device]:
+    found: dict[str, Device] = {}
+    for path in (state / FILE, *sorted(state.glob(f"services/*/{FILE}"))):
+        try:
+            found |= {device.uuid: device for device in msgspec.json.decode(path.read_bytes(), type=Had).devices}
+        except (OSError, msgspec.DecodeError):
+            continue
+    return list(found.values())
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(survey())))
+    print(json.dumps(asyncio.run(survey(*sys.argv[1:2]))))

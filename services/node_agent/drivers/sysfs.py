@@ -16,6 +16,25 @@ NVIDIA: Final = ("nvidia-frontend", "nvidia")
 NVIDIA_CAPABILITIES: Final = "nvidia-caps"
 
 
+# PCI classes of GPUs: VGA, 3D and other display controllers, processing accelerators.
+GPU_CLASSES: Final = {
+    "nvidia": ("0x0300", "0x0302"),
+    "amd": ("0x0300", "0x0302", "0x0380", "0x1200"),
+    "intel": ("0x0300", "0x0302", "0x0380", "0x1200"),
+}
+PCI_VENDORS: Final = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
+CLASS_LETTERS: Final = 6
+
+
+class OnBus(NamedTuple):
+    """A GPU as the PCI bus lists it. `driver` is the kernel's driver that it is bound to; empty: none."""
+
+    pci_bus: str
+    vendor: str
+    pci_class: str
+    driver: str
+
+
 class Seat(NamedTuple):
     """`route` are the bridges from the root complex down, and the device itself last; empty when the kernel does not know the device."""
 
@@ -39,6 +58,18 @@ def seat(pci_bus: str, root: Path = SYS) -> Seat:
     begins = next((i for i, part in enumerate(parts) if part.startswith("pci")), len(parts))
     numa = _read(path / "numa_node")
     return Seat(parts[begins:], int(numa) if numa.lstrip("-").isdigit() else -1, _read(path / "local_cpulist"))
+
+
+def gpus(root: Path = SYS) -> list[OnBus]:
+    """The GPUs that the PCI bus lists, by address, whatever their drivers show; no virtual functions."""
+    found = []
+    folder = root / "bus/pci/devices"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        vendor, kind = PCI_VENDORS.get(_read(path / "vendor"), ""), _read(path / "class")[:CLASS_LETTERS]
+        if vendor and kind in GPU_CLASSES[vendor] and not (path / "physfn").exists():
+            driver = (path / "driver").resolve().name if (path / "driver").exists() else ""
+            found.append(OnBus(path.name.lower(), vendor, kind, driver))
+    return found
 
 
 def cards(root: Path = SYS) -> list[Card]:

@@ -21,14 +21,18 @@ ALL: Final = ""
 
 
 class VendorDevices:
-    """`devices` by address, as the vendor orders them; `missing` says why there is none."""
+    """`devices` by address, as the vendor orders them; `missing` says why there is none, `answers` whether its library said so. `had` are
+    the devices that an earlier agent knew; `lost` says why one of `devices` is.
+    """
 
     def __init__(self, process: VendorProcess, aside_s: float = ASIDE_FIRST_S) -> None:
         self.process, self.aside_s = process, aside_s
         self.devices: dict[str, Device] = {}
         self.missing = ""
+        self.answers = False
+        self.had: dict[str, Device] = {}
         self.aside: dict[str, tuple[float, float]] = {}
-        self.lost: dict[str, None] = {}
+        self.lost: dict[str, str] = {}
         self.unsaid: list[Event] = []
 
     async def discover(self) -> None:
@@ -37,14 +41,14 @@ class VendorDevices:
             (found,) = await self.process.ask(Ask(r.LIST))
         except Silent as error:
             self._set_aside(error)
-            self.missing = str(error)
+            self.missing, self.answers, self.devices = str(error), False, self.devices or self.had
             return
         assert isinstance(found, Listed), "that is what LIST answers"
-        self.missing = found.missing
+        self.missing, self.answers = found.missing, found.answers
         if not found.devices:
             await self.close()  # a process that has nothing to do
         answers = await self._each(r.DESCRIBE, found.devices)
-        known = {**self.devices, **{address: answer for address, answer in answers.items() if isinstance(answer, Device)}}
+        known = {**self.had, **self.devices, **{address: answer for address, answer in answers.items() if isinstance(answer, Device)}}
         self.devices = {address: known[address] for address in found.devices if address in known}
 
     async def sample(self, addresses: Sequence[str]) -> dict[str, Sample]:
@@ -97,7 +101,7 @@ class VendorDevices:
     def _answered(self, address: str, answer: Answer) -> None:
         if isinstance(answer, Fault) and answer.lost:
             if address not in self.lost:
-                self.lost[address] = None
+                self.lost[address] = answer.text
                 self._say(address, r.LOST, answer.text)
             return
         for each in (ALL, address):

@@ -264,15 +264,16 @@ def kept(devices: Devices) -> bytes:
     return msgspec.json.encode(Kept(devices.boot_id, devices.troubles, known, devices.left))
 
 
-def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes) -> None:
+def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes, gone: Collection[str] = ()) -> None:
     """With what the agent before this one kept: the log is told all of it again. What passes by itself is found again, if it has not
-    passed. A machine that was started again has reset its devices: those that answer are well, and no process was left by anybody.
+    passed. A machine that was started again has reset its devices: those that answer are well, and no process was left by anybody. `gpus`
+    are those that their driver shows: a device that is not shown is never said to have recovered; one that is `gone` is forgotten.
     """
     devices.boot_id, devices.count = boot_id, len(gpus)
     before = msgspec.json.decode(data, type=Kept) if data else Kept(boot_id, {}, ())
     mended = MENDED_BY_BOOT if before.boot_id != boot_id else ()
     present = [gpu.uuid for gpu in gpus]
-    for uuid in before.known:
+    for uuid in (uuid for uuid in before.known if uuid not in gone):
         devices.said[uuid] = UNSURE
         for reason, trouble in before.troubles.get(uuid, {}).items():
             stays = (trouble.verdict and reason != RESET) or reason == gpu_life.QUARANTINED
@@ -280,7 +281,9 @@ def begin(devices: Devices, boot_id: str, gpus: Sequence[Gpu], data: bytes) -> N
                 hurt(devices, uuid, reason, trouble)
             if reason == gpu_life.QUARANTINED:
                 devices.left[uuid] = Left() if mended else before.left.get(uuid, LEFT_BY_SOMEBODY)
-        if mended and uuid not in devices.troubles:
+        if uuid not in present and uuid not in devices.troubles:
+            del devices.said[uuid]
+        elif mended and uuid not in devices.troubles:
             devices.checks[uuid] = {"boot": "another", "driver": "answers"}
 
 

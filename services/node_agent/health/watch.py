@@ -91,6 +91,7 @@ class Watch:
                 self.tell(DeviceAils(gpu.uuid, r.WEDGED, Trouble(gpu_life.OFFLINE, event.text, source=DRIVER)))
             if event.kind == r.ANSWERS:
                 self.tell(DeviceAils(gpu.uuid, r.WEDGED, None))
+                self.tell(DeviceAils(gpu.uuid, r.LOST, None))
 
     def _erred(self, gpu: Gpu, vendor: str, error: str, text: str, samples: Mapping[GpuId, Sample], source: str, key: str = "") -> None:
         sample = samples.get(gpu.uuid)

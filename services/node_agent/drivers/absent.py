@@ -1,0 +1,90 @@
+"""The devices that this machine has and its drivers do not show. Pure.
+
+A machine has what the agent before this one knew, and what its PCI bus lists. A device that neither its driver shows nor an operator has
+taken out is absent: it stays in the inventory, out of use. Whether it is lost or only its driver is not loaded, `Absent` says.
+Tests: tests/drivers/test_absent.py.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from libs.common.partition import card_of
+from services.node_agent.drivers.readings import Device
+from services.node_agent.drivers.sysfs import OnBus
+
+# The kernel's drivers under which a vendor's library can see a device. Another one, for example vfio-pci: the device was given away.
+KERNEL_DRIVERS: Final = {"nvidia": ("nvidia",), "amd": ("amdgpu",), "intel": ("xe", "i915")}
+# PCI classes. A display controller of AMD or Intel may be a part of the processor, which their libraries need not show.
+VGA: Final = "0x0300"
+# What `Had` is kept as, in the agent's state directory.
+FILE: Final = "devices-had.json"
+UNKNOWN_MODEL: Final = "unknown model"
+
+
+class Absent(NamedTuple):
+    """`lost`: the vendor's driver answers and does not show the device. Otherwise the driver itself is not there, which proves nothing."""
+
+    device: Device
+    why: str
+    lost: bool
+
+
+class Vendor(NamedTuple):
+    """What one vendor's library told: the devices that it shows, and why it told nothing."""
+
+    shown: Sequence[Device]
+    missing: str = ""
+
+
+class Had(msgspec.Struct, frozen=True):
+    """What the next agent of this machine is to know. `boot_id` is of the boot in which the driver was last asked."""
+
+    boot_id: str = ""
+    devices: tuple[Device, ...] = ()
+
+
+def absent(
+    had: Iterable[Device], vendors: Mapping[str, Vendor], bus: Sequence[OnBus], removed: Collection[str], node_id: str
+) -> list[Absent]:
+    """Those of `had` and of the bus that are not shown. `removed` are the UUIDs and addresses that an operator has taken out."""
+    known = [device for device in had if not {device.uuid, device.pci_bus} & set(removed)]
+    given_away = {each.pci_bus for each in bus if each.driver and each.driver not in KERNEL_DRIVERS[each.vendor]}
+    found = []
+    for device in known:
+        vendor = vendors.get(device.vendor)
+        if vendor is not None and not _is_shown(device, vendor.shown) and device.pci_bus not in given_away:
+            found.append(_absent(device, vendor, bus))
+    addresses = {device.pci_bus for device in known} | {each.pci_bus for vendor in vendors.values() for each in vendor.shown}
+    for each in bus:
+        vendor = vendors.get(each.vendor)
+        if vendor is not None and _counts(each, vendor) and each.pci_bus not in (*addresses, *given_away, *removed):
+            found.append(_absent(_unknown(each, node_id), vendor, bus))
+    return found
+
+
+def _is_shown(device: Device, shown: Sequence[Device]) -> bool:
+    """Also where its card is divided otherwise by now, or another card is in its slot."""
+    return any(each.pci_bus == device.pci_bus or card_of(each.uuid) == card_of(device.uuid) for each in shown)
+
+
+def _counts(each: OnBus, vendor: Vendor) -> bool:
+    """Whether a device that no agent has seen before is one that the vendor's library should show."""
+    return not vendor.missing and (each.vendor == "nvidia" or each.pci_class != VGA)
+
+
+def _absent(device: Device, vendor: Vendor, bus: Sequence[OnBus]) -> Absent:
+    if vendor.missing:
+        return Absent(device, f"the driver of {device.vendor} does not show it: {vendor.missing}", lost=False)
+    where = next((each for each in bus if each.pci_bus == device.pci_bus), None)
+    if where is None:
+        return Absent(device, f"the driver of {device.vendor} does not show it, and it is not on the PCI bus", lost=True)
+    bound = f"bound to {where.driver}" if where.driver else "bound to no driver"
+    return Absent(device, f"the driver of {device.vendor} does not show it; it is on the PCI bus, {bound}", lost=True)
+
+
+def _unknown(each: OnBus, node_id: str) -> Device:
+    """Its UUID is told by the driver alone: until then its place on its node names it."""
+    uuid = f"{node_id}-{each.pci_bus}"
+    return Device(pci_bus=each.pci_bus, uuid=uuid, index=-1, vendor=each.vendor, model=UNKNOWN_MODEL, driver_version="")

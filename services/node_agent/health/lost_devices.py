@@ -1,0 +1,97 @@
+"""What an agent that begins tells its core of devices that the machine has and that no driver shows.
+
+A lost device is an error like one that is lost later: GpuErrorSeen, GpuFaulted, the end of its jobs. Both facts are in the commit of
+NodeRegistered, so that no scheduler places anything on the device. A device whose driver is not loaded is only out of use: a library that
+cannot be opened (for example after an upgrade) says nothing about jobs that run. Tests: tests/integration/test_lost_devices.py.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from libs.common import gpu_life
+from libs.common.error_catalogue import Seen
+from libs.common.facts import NodeFact
+from libs.common.model import Gpu, GpuId
+from services.node_agent import observations as o
+from services.node_agent.drivers import Driver
+from services.node_agent.drivers.absent import FILE, Had
+from services.node_agent.drivers.readings import LOST
+from services.node_agent.health import devices
+from services.node_agent.health.devices import Devices, Trouble
+from services.node_agent.health.watch import DRIVER, SAME_AS
+from services.node_agent.state import State, apply
+from services.node_agent.supervision_protocol import Memory
+
+NO_DRIVER: Final = "no_driver"
+# Errors in the commit of a registration; the rest follows.
+FACTS_MAX: Final = 64
+
+logger = logging.getLogger(__name__)
+
+
+async def had(memory: Memory) -> Had:
+    """What the agent before this one kept. A file that cannot be read counts as none: the PCI bus still lists the devices."""
+    data = await memory.kept(FILE)
+    try:
+        return msgspec.json.decode(data, type=Had) if data else Had()
+    except msgspec.DecodeError as error:
+        logger.warning("%s cannot be read (%s): devices that are lost are found by the PCI bus alone", FILE, error)
+        return Had()
+
+
+async def keep(memory: Memory, driver: Driver, boot_id: str) -> None:
+    """For the next agent, before the log is told of the devices."""
+    data = msgspec.json.encode(Had(boot_id, tuple(driver.had)))
+    if not driver.simulated and data != await memory.kept(FILE):
+        await memory.keep(FILE, data)
+
+
+async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> Sequence[Gpu]:
+    """The devices of this machine, and what the agent before this one knew of them. A device that was taken out is forgotten."""
+    before = await had(memory)
+    driver.had = before.devices
+    inventory = await driver.inventory()
+    gone = {device.uuid for device in before.devices} - {device.uuid for device in driver.had}
+    devices.begin(known, boot_id, shown(driver, inventory), await memory.kept(devices.FILE), gone)
+    return inventory
+
+
+async def told(driver: Driver, inventory: Sequence[Gpu], state: State, memory: Memory, now_ns: int) -> Sequence[NodeFact]:
+    """What the commit of NodeRegistered says of the devices. It is kept before the log is told."""
+    for each in seen(driver, inventory, state):
+        apply(state, each, now_ns)
+    facts = devices.facts(state.devices, state.node_id, FACTS_MAX)
+    if facts or state.devices.unkept:
+        await memory.keep(devices.FILE, devices.kept(state.devices))
+    return facts
+
+
+def shown(driver: Driver, inventory: Sequence[Gpu]) -> list[Gpu]:
+    return [gpu for gpu in inventory if gpu.uuid not in driver.absent]
+
+
+def seen(driver: Driver, inventory: Sequence[Gpu], state: State) -> list[o.Observation]:
+    """An error that an agent before this one has told is told again only for jobs that have the device all the same."""
+    found: list[o.Observation] = []
+    working = {uuid for attempt in state.attempts.values() for uuid in attempt.gpus if attempt.exit is None}
+    for uuid, absent in driver.absent.items():
+        device = absent.device
+        found.append(o.DeviceAils(uuid, LOST if absent.lost else NO_DRIVER, Trouble(gpu_life.OFFLINE, absent.why, source=DRIVER)))
+        if absent.lost and (uuid in working or not devices.is_gone(state.devices, uuid)):
+            name = SAME_AS.get((device.vendor, LOST), LOST)
+            found.append(o.DeviceErred(uuid, Seen(device.vendor, device.model, device.driver_version, name, absent.why), DRIVER))
+    return [*found, *_of_unknown(driver, inventory, sorted(working))]
+
+
+def _of_unknown(driver: Driver, inventory: Sequence[Gpu], working: Sequence[GpuId]) -> list[o.Observation]:
+    """Jobs on devices that are not of this machine any more (taken out, or known to no file): their devices are lost. A machine that shows
+    no device at all proves nothing.
+    """
+    known = [gpu.uuid for gpu in inventory]
+    if driver.simulated or not shown(driver, inventory):
+        return []
+    why = "no driver of this machine shows it, and it is not known to have it"
+    return [o.DeviceErred(uuid, Seen("", "", "", LOST, why), DRIVER) for uuid in working if uuid not in known]
