@@ -99,6 +99,11 @@ def ask_node(node_id: str, verb: str) -> str:
     return f"{NODE_ASK}.{node_id}.{verb}"
 
 
+def output(node_id: str) -> str:
+    """The keys of a node in the bucket of output, as subjects: node, job, attempt, rank, stream (`transport/kv.py`)."""
+    return f"$KV.{OUTPUT_BUCKET}.{node_id}.*.*.*.*"
+
+
 def ask_secrets(node_id: str) -> str:
     return f"{SECRETS_ASK}.{node_id}"
 

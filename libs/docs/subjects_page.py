@@ -42,7 +42,10 @@ BESIDE: Final = {
     "ALIVE": (s.ALIVE, "scheduler -> standbys", "the leader's sign of life"),
 }
 BUCKETS: Final = {
-    "OUTPUT_BUCKET": (s.OUTPUT_BUCKET, "the last bytes of each ended job, off its node"),
+    "OUTPUT_BUCKET": (
+        s.OUTPUT_BUCKET,
+        "the last bytes of each ended job, off its node; a node writes keys that begin with its own name, and no others",
+    ),
     "SECRET_BUCKET": (s.SECRET_BUCKET, "tenants' secrets, sealed under a key that only the gateways have"),
     "LEADER_BUCKET": (s.LEADER_BUCKET, "the leader's renewals: quorum writes that say that it still reaches the log"),
     "UPLOAD_BUCKET": (s.UPLOAD_BUCKET, "directories that jobs bring along, as archives, by tenant and SHA-256"),

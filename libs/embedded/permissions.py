@@ -5,8 +5,8 @@ Each writer may publish its own facts subject and no other. A permission list al
 answers a request on any subject that the request names, so a process could have an acknowledgement or a stored message
 written into another's facts. A node therefore lives in an account of its own, where nothing but what it imports exists;
 and nobody has `allow_responses`: who answers may publish to the inboxes of those who may ask, and to nothing else.
-Nobody may delete or change FACTS, and only the trimmer may purge it. Held on a real server by
-tests/integration/test_embedded_permissions.py.
+Nobody may delete or change FACTS, and only the trimmer may purge it.
+A node writes the keys of its own output alone. Held on a real server by tests/integration/test_embedded_permissions.py.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
 UPLOAD_STREAM: Final = f"OBJ_{s.UPLOAD_BUCKET}"
 # Made and written by audit alone.
 AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
-STREAMS: Final = (s.STREAM, OUTPUT_STREAM, SECRET_STREAM, LEADER_STREAM, SNAPSHOT_STREAM)
+BUCKET_STREAMS: Final = (OUTPUT_STREAM, SECRET_STREAM, LEADER_STREAM)
+STREAMS: Final = (s.STREAM, *BUCKET_STREAMS, SNAPSHOT_STREAM)
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ def node_crossing(node_id: str) -> Crossing:
         s.ask_secrets(node_id),
         s.ask_uploads(node_id),
         s.roster(node_id),
-        *_put_output(),
+        s.output(node_id),
     )
     return Crossing(asks, (s.orders(node_id),), (s.ask_node(node_id, ">"),))
 
@@ -140,8 +141,11 @@ def core_exports() -> Crossing:
 
 
 def _scheduler(fleet: Fleet) -> Allowed:
-    """Makes the streams; never deletes or changes one. It also asks whether another scheduler lives."""
+    """Makes the streams and never deletes one; it changes buckets alone, in which no writer may remove another's keys. It also asks
+    whether another scheduler lives.
+    """
     creates = tuple(f"{API}.STREAM.{verb}.{stream}" for stream in STREAMS for verb in ("CREATE", "INFO"))
+    updates = tuple(f"{API}.STREAM.UPDATE.{stream}" for stream in BUCKET_STREAMS)
     leads = (f"$KV.{s.LEADER_BUCKET}.>", *_read_stream(LEADER_STREAM))
     heard = (s.SCHEDULER_KIND, TRIMMER, *_askers(fleet), *(() if fleet.isolated else map(node_name, fleet.nodes)))
     answers = (CROSSED_INBOX, *(f"{_prefix(name)}.>" for name in heard))
@@ -154,6 +158,7 @@ def _scheduler(fleet: Fleet) -> Allowed:
         *_read_facts(),
         *_read_snapshots(),
         *creates,
+        *updates,
         *leads,
         *answers,
     )
@@ -241,10 +246,6 @@ def _consume(stream: str) -> tuple[str, ...]:
 def _read_stream(stream: str) -> tuple[str, ...]:
     """Single messages of a bucket, from the leader and by direct get."""
     return (f"{API}.STREAM.INFO.{stream}", f"{API}.STREAM.MSG.GET.{stream}", f"{API}.DIRECT.GET.{stream}.>")
-
-
-def _put_output() -> tuple[str, ...]:
-    return (f"$KV.{s.OUTPUT_BUCKET}.>",)
 
 
 def _inbox(name: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from libs.common.cluster import Job
 from libs.common.errors import Unavailable
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import NodeId
-from libs.common.transport.kv import output_key
+from libs.common.transport.kv import earlier_output_key, output_key
 from services.api_gateway.gateway import Gateway
 
 STREAMS: Final = ("stdout", "stderr")
@@ -148,7 +148,7 @@ class Reader:
     async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:
         """What was stored off the node when the member ended, from `offset` on."""
         try:
-            data = await self.gateway.outputs.get(output_key(self.job.job_id, self.attempt, self.rank, self.stream))
+            data = await self._stored()
         except Unavailable:
             data = None
         written = await self._written()
@@ -158,6 +158,15 @@ class Reader:
             fresh = data[max(0, offset - begin) :]
             if fresh:
                 yield Piece(max(offset, begin), fresh, TAIL)
+
+    async def _stored(self) -> bytes | None:
+        """What this member's own node stored, or an agent of an earlier version. Raises Unavailable."""
+        member = (self.job.job_id, self.attempt, self.rank, self.stream)
+        keys = [earlier_output_key(*member)] if self.node_id is None else [output_key(self.node_id, *member), earlier_output_key(*member)]
+        for key in keys:
+            if data := await self.gateway.outputs.get(key):
+                return data
+        return None
 
     async def _written(self) -> int | None:
         """How many bytes the member wrote, by its JobFinished; None when that is not known."""

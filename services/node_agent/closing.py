@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from libs.common.errors import Unavailable
-from libs.common.model import AttemptRef
+from libs.common.model import AttemptRef, NodeId
 from libs.common.transport.kv import OutputStore, output_key
 from services.node_agent import actions as a
 from services.node_agent.answers import STREAMS
@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 
 class Closing:
-    def __init__(self, jobs: JobSupervisors, outputs: OutputStore) -> None:
+    def __init__(self, node_id: NodeId, jobs: JobSupervisors, outputs: OutputStore) -> None:
+        self.node_id = node_id
         self.jobs = jobs
         self.outputs = outputs
         self.at_once = asyncio.Semaphore(COPIES_AT_ONCE)
@@ -65,7 +66,7 @@ class Closing:
         piece = await self.jobs.read_output(ref, stream, -TAIL_BYTES, TAIL_BYTES)
         if piece is None or not piece.data:
             return True
-        key = output_key(ref.job_id, ref.attempt, rank, stream)
+        key = output_key(self.node_id, ref.job_id, ref.attempt, rank, stream)
         for _ in range(tries):
             try:
                 await self.outputs.put(key, piece.data)

@@ -96,7 +96,7 @@ class Agent:
         self.clock = clock
         self.jobs = jobs
         self.driver = driver
-        self.closing = Closing(jobs, outputs)
+        self.closing = Closing(NodeId(machine.node_id), jobs, outputs)
         self.memory = memory
         self.probe = probe
         self.peers = peers

@@ -142,7 +142,7 @@ async def test_a_job_outlives_an_agent_that_was_killed(cluster: Cluster) -> None
     assert finished.exit_code == 5
     await cluster.until(f.JobReleased)
     async with asyncio.timeout(WAIT_S):
-        while await cluster.outputs.get("j.1.0.stdout") != b"kept\n":
+        while await cluster.outputs.get("n.j.1.0.stdout") != b"kept\n":
             await asyncio.sleep(0.02)
     ask = msgspec.msgpack.encode(OutputAsk(JobId("j"), 1, "stdout", 0, 100, 5_000))
     chunk = msgspec.msgpack.decode(await cluster.bus.request(ask_node("n", "output"), ask, WAIT_S), type=OutputChunk)

@@ -193,9 +193,9 @@ async def test_only_the_scheduler_makes_streams(world: World) -> None:
 
 async def test_a_node_leaves_output_that_a_gateway_reads(world: World) -> None:
     await (await world.client("scheduler")).jetstream().create_key_value(bucket=s.OUTPUT_BUCKET)
-    await (await world.client("node-1")).jetstream().publish("$KV.OUTPUT.job-1", b"tail")
+    await (await world.client("node-1")).jetstream().publish("$KV.OUTPUT.1.job-1.1.0.stdout", b"tail")
     bucket = await (await world.client("gateway-a")).jetstream().key_value(s.OUTPUT_BUCKET)
-    assert (await bucket.get("job-1")).value == b"tail"
+    assert (await bucket.get("1.job-1.1.0.stdout")).value == b"tail"
 
 
 async def test_a_gateway_keeps_snapshots_that_every_deciding_service_reads(world: World) -> None:

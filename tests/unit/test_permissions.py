@@ -3,6 +3,7 @@
 import pytest
 
 from libs.common import subjects as s
+from libs.common.transport.kv import earlier_output_key, output_key
 from libs.embedded import permissions
 from libs.embedded.permissions import Allowed, Fleet
 
@@ -33,6 +34,13 @@ def test_each_facts_subject_has_one_writer(fleet: Fleet) -> None:
     assert speakers(fleet, s.gateway("a")) == ["gateway-a"]
     assert speakers(fleet, s.node("2")) == ["node-2"]
     assert speakers(fleet, "facts.other") == []
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+def test_a_node_writes_the_keys_of_its_own_output_and_no_others(fleet: Fleet) -> None:
+    assert speakers(fleet, f"$KV.OUTPUT.{output_key('2', 'job-a', 1, 0, 'stdout')}") == ["node-2"]
+    assert speakers(fleet, f"$KV.OUTPUT.{earlier_output_key('2', 1, 0, 'stdout')}") == []
+    assert speakers(fleet, "$JS.API.STREAM.UPDATE.KV_OUTPUT") == ["scheduler"]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])

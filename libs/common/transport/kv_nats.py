@@ -1,7 +1,8 @@
 """Key-value buckets on JetStream: the scheduler's leadership writes, and the last bytes of ended jobs' output.
 
 A bucket is a stream `KV_<bucket>` with subjects `$KV.<bucket>.<key>`; a plain publish with an acknowledgement is the
-quorum write, a direct get the read. Only the scheduler makes buckets.
+quorum write, a direct get the read. Only the scheduler makes buckets. In none of them can a
+write remove other keys: rollups and purges are denied.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ from typing import Final
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from nats.js.api import KeyValueConfig, StorageType
+from nats.js import JetStreamContext
+from nats.js.api import KeyValueConfig, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from libs.common import subjects
@@ -41,7 +43,9 @@ async def _create_bucket(client: Client, config: KeyValueConfig) -> None:
     js = client.jetstream(timeout=ASK_TIMEOUT_S)
     for _ in range(CREATE_TRIES):
         try:
-            await js.stream_info(f"KV_{config.bucket}")
+            found = (await js.stream_info(f"KV_{config.bucket}")).config
+            if found.allow_rollup_hdrs or not found.deny_purge:
+                await _deny_removals(js, found)
             return
         except NotFoundError:
             pass
@@ -49,12 +53,23 @@ async def _create_bucket(client: Client, config: KeyValueConfig) -> None:
             await asyncio.sleep(CREATE_AGAIN_S)
             continue
         try:
-            await js.create_key_value(config)
-            return
+            await js.create_key_value(config)  # which allows rollups: the next turn denies them
         except (NatsError, TimeoutError, OSError) as error:
             logger.warning("bucket %s cannot be made yet: %s", config.bucket, error)
             await asyncio.sleep(CREATE_AGAIN_S)
     raise Unavailable(f"bucket {config.bucket} could not be made: has JetStream a leader?")
+
+
+async def _deny_removals(js: JetStreamContext, config: StreamConfig) -> None:
+    """A message with the header Nats-Rollup would remove every other key of its bucket. A bucket that an earlier version made allows it.
+
+    A server whose file is of an earlier version does not let the scheduler change a bucket: the bucket is used as it is.
+    """
+    config.allow_rollup_hdrs, config.deny_purge = False, True
+    try:
+        await js.update_stream(config)
+    except (NatsError, TimeoutError, OSError) as error:
+        logger.error("%s still lets a writer remove all of its keys (%s): restart the NATS servers with this version", config.name, error)
 
 
 async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
@@ -109,7 +124,7 @@ class KvLeadership:
 
 
 class KvOutputs:
-    """The last bytes of each ended member's output, by key `<job>.<attempt>.<rank>.<stream>`; or another bucket's values."""
+    """The last bytes of each ended member's output, by key `<node>.<job>.<attempt>.<rank>.<stream>`; or another bucket's values."""
 
     def __init__(self, client: Client, bucket: str = subjects.OUTPUT_BUCKET) -> None:
         self.client = client
