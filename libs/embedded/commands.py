@@ -5,7 +5,6 @@ Each returns an exit code; what a person must put right is raised as one MusterE
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import msgspec
 from libs.cli.profile import profile_path
 from libs.common import configuration
 from libs.common.errors import Refused, Unavailable
+from libs.common.folder_walk import remove_tree
 from libs.doctor import disk
 from libs.embedded import (
     certificates,
@@ -100,9 +100,8 @@ def clean(options: Options) -> int:
             say("nothing was removed")
             return 1
         _end_what_is_left(state)
-        shutil.rmtree(state)
-    except OSError as error:
-        raise Refused(f"{state} could not be removed whole ({error})") from error
+        if not remove_tree(state):
+            raise Refused(f"{state} could not be removed whole: end the processes that write to it, then repeat the command")
     finally:
         os.close(held)
     say(f"{state} is removed")

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import math
 import os
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.errors import Refused
+from libs.common.folder_walk import remove_tree
 from libs.common.model import AttemptRef, GpuId, JobId
 from libs.common.transport.uploads import Bounds
 from services.node_agent.job_ownership import DEVICE_SECONDS, OWN, give, unnoted
@@ -110,6 +110,8 @@ class JobDirectories:
             note=_note(launch),
         )
         job_dir = self._dir(launch.ref)
+        if _is_marked(job_dir):
+            raise AlreadyLaunched(f"{key_of(launch.ref)} was started before")
         try:
             if launch.account is not None:
                 await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)
@@ -132,11 +134,12 @@ class JobDirectories:
             await self.supervisors.kill(_key(ref))
 
     def checkpointed_ns(self, ref: AttemptRef) -> int:
-        """By the time of the file's last change: the other one is whatever the job wants. Behind a link any clock may have made it."""
+        """The time of the file's last change, because a job can set the other times. A link counts by its own change: the agent never
+        looks at what the job points it to."""
         own = f"{self._dir(ref)}/{OWN}"
         path = f"{own if os.path.isdir(own) else self._dir(ref)}/{CHECKPOINT}"
         try:
-            return min(os.stat(path).st_ctime_ns, time.time_ns())
+            return min(os.lstat(path).st_ctime_ns, time.time_ns())
         except OSError:
             return 0
 
@@ -307,7 +310,7 @@ def _exit(record: Mapping[str, Any]) -> Exit:
 
 def _remove_unmarked(job_dir: str) -> None:
     if not _is_marked(job_dir):
-        shutil.rmtree(job_dir, ignore_errors=True)
+        remove_tree(job_dir)
 
 
 def _is_marked(job_dir: str) -> bool:

@@ -1,7 +1,8 @@
-"""What of an attempt's directory belongs to the job's own user: what it brought along, and what it says to the agent.
+"""The part of an attempt's directory that belongs to the job's own user: what it brought along, and what it says to the agent.
 
-The directory itself stays the agent's, and so does all that proves how the job ended: whoever owns a directory can exchange what is in it.
-Test: tests/integration/test_job_users.py.
+The directory itself stays the agent's, and so does all that proves how the job ended: the owner of a directory can exchange what is in it.
+Nothing is given before all of it is ready, and the way in opens last.
+Tests: tests/integration/test_job_users.py, tests/attack/test_folder_walk.py.
 """
 
 import contextlib
@@ -10,41 +11,62 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from libs.common.folder_walk import FOLDER, entered, give_file, give_tree
 from services.node_agent.accounts import Account
 from services.node_agent.uploads import FILES
 
 OWN: Final = "own"
-# Whoever knows the name of what lies behind may go there; nobody may look around.
+# A user that knows the name of an entry may pass; only the owner may list.
 PASSABLE: Final = 0o711
 # A job on simulated devices may write there how many seconds it has kept them busy (docs/howto/simulated-devices.md).
 DEVICE_SECONDS: Final = "device-seconds"
-# The kernel's own user for whom it has no number of.
+# The kernel's user id for users that have no number.
 OVERFLOW: Final = 65_534
 
 
 def give(jobs_dir: Path, job_dir: str, account: Account) -> None:
-    """Before the job begins. Raises OSError."""
-    os.makedirs(job_dir, exist_ok=True)
-    for path in (str(jobs_dir.parent), str(jobs_dir), job_dir):
-        os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~0o066 | PASSABLE)
+    """Give the job its part of the directory, before it begins. Raises OSError; then no other user can enter the directory."""
     with contextlib.suppress(FileExistsError):
-        os.mkdir(f"{job_dir}/{OWN}", mode=0o700)
-    os.chown(f"{job_dir}/{OWN}", account.uid, account.gid)
-    _give_file(f"{job_dir}/{DEVICE_SECONDS}", account)
-    for folder, _, files in os.walk(f"{job_dir}/{FILES}"):
-        for path in (folder, *(f"{folder}/{file}" for file in files)):
-            os.chown(path, account.uid, account.gid, follow_symlinks=False)
-
-
-def _give_file(path: str, account: Account) -> None:
-    """An empty one, because the job can make none in a directory that is not its own."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.makedirs(job_dir, mode=0o700)
+    folder = os.open(job_dir, FOLDER)
     try:
-        os.fchown(descriptor, account.uid, account.gid)
+        os.fchmod(folder, 0o700)
+        with contextlib.suppress(FileNotFoundError):
+            give_tree(folder, FILES, account.uid, account.gid)
+        _make_own(folder, account)
+        _make_file(folder, DEVICE_SECONDS, account)
+        for path in (jobs_dir.parent, jobs_dir):
+            make_passable(path)
+        os.fchmod(folder, PASSABLE)
     finally:
-        os.close(descriptor)
+        os.close(folder)
+
+
+def make_passable(path: str | Path) -> None:
+    """One of the agent's own folders. Raises OSError, also for a link."""
+    folder = os.open(path, FOLDER)
+    try:
+        os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) & ~0o066 | PASSABLE)
+    finally:
+        os.close(folder)
+
+
+def _make_own(folder: int, account: Account) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(OWN, mode=0o700, dir_fd=folder)
+    own = entered(OWN, folder)
+    try:
+        os.fchown(own, account.uid, account.gid)
+    finally:
+        os.close(own)
+
+
+def _make_file(folder: int, name: str, account: Account) -> None:
+    """Make an empty file, because the job can make none in a directory that is not its own."""
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder))
+    give_file(folder, name, account.uid, account.gid)
 
 
 def unnoted() -> list[int]:
-    """As whom the files are read of an attempt whose marker does not say (one of an agent before this was noted): by root as nobody."""
+    """The user to read files as for an attempt whose marker names none (an older agent wrote it): root reads them as nobody."""
     return [OVERFLOW, OVERFLOW] if os.geteuid() == 0 else []

@@ -8,12 +8,12 @@ Test: tests/integration/test_pruning.py.
 import asyncio
 import contextlib
 import os
-import shutil
 import time
 from collections import deque
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from libs.common.folder_walk import remove_tree, size_of
 from libs.common.model import AttemptRef, JobId
 from services.node_agent.retention import Keep, Kept, Pruned, surplus
 from services.node_agent.supervision import records
@@ -80,7 +80,7 @@ class KeptDirectories:
                 self.size_bytes -= self.kept.pop(one.name).size_bytes
                 self.markers.append(one.name)
             while len(self.markers) > MARKERS_MAX:
-                await asyncio.to_thread(shutil.rmtree, self.jobs_dir / self.markers.popleft(), ignore_errors=True)
+                await asyncio.to_thread(remove_tree, self.jobs_dir / self.markers.popleft())
             return Pruned(len(chosen), freed, len(self.kept), self.size_bytes, len(self.held))
 
     def uncopied(self) -> list[tuple[AttemptRef, int]]:
@@ -107,44 +107,13 @@ def _found(job_dir: str) -> Found:
 
 
 def _size(job_dir: str | Path) -> int:
-    size, folders = 0, [str(job_dir)]
-    while folders:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif entry.name != records.DONE:
-                    size += entry.stat(follow_symlinks=False).st_size
-    return size
+    return size_of(job_dir, leave_out=records.DONE)
 
 
 def _empty(job_dir: Path) -> int:
-    """Removes all but the marker; the bytes that are gone. The exit record goes last, for without it the rest would be passed over."""
+    """Remove all but the marker; return the bytes that are gone. The exit record goes last: a directory without it counts as pruned."""
     before = _size(job_dir)
-    for entry in sorted(os.scandir(job_dir), key=lambda entry: entry.name == records.EXIT):
-        if entry.is_dir(follow_symlinks=False):
-            _remove_tree(entry.path)
-        elif entry.name != records.DONE:
-            os.unlink(entry.path)
+    for name in sorted(os.listdir(job_dir), key=lambda name: name == records.EXIT):
+        if name != records.DONE:
+            remove_tree(job_dir / name)
     return before - _size(job_dir)
-
-
-def _remove_tree(folder: str) -> None:
-    """A job may have taken the right to write from folders of its own."""
-    with contextlib.suppress(OSError):
-        _open_up(folder)
-        for _, names, _, parent in os.fwalk(folder):
-            for name in names:
-                _open_up(name, parent)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open_up(name: str, parent: int | None = None) -> None:
-    """Of what is opened here and no other: what is left of a job may put a link in the place of a folder at any time. A folder that may
-    not be read can only be named (O_PATH), and its mode is changed by that name."""
-    with contextlib.suppress(OSError):
-        folder = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            os.chmod(f"/proc/self/fd/{folder}", 0o700)
-        finally:
-            os.close(folder)

@@ -14,7 +14,7 @@ from libs.common.errors import Unavailable
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import AttemptRef, JobId
 from libs.common.subjects import ask_node
-from services.node_agent import closing, kept_directories
+from services.node_agent import closing
 from services.node_agent.retention import Keep
 from services.node_agent.supervision import records
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
@@ -52,24 +52,6 @@ async def test_pruning_leaves_the_marker_and_says_what_went(world: World) -> Non
     done = await prune(world, ALL)
     assert (done.jobs, done.size_bytes, done.jobs_left, done.bytes_left) == (1, size, 0, 0)
     assert os.listdir(job_dir) == [records.DONE]
-
-
-def test_no_link_is_followed_to_what_is_opened_up_for_removal(tmp_path: Path) -> None:
-    own, other = tmp_path / "own", tmp_path / "other"
-    for folder in (own / "closed" / "deep", other):
-        folder.mkdir(parents=True)
-    (own / "link").symlink_to(other)
-    for folder in (own / "closed" / "deep", own / "closed", other):
-        folder.chmod(0o500)
-    parent = os.open(own, os.O_RDONLY)
-    kept_directories._open_up("link", parent)
-    kept_directories._open_up("closed", parent)
-    kept_directories._open_up("gone", parent)
-    os.close(parent)
-    kept_directories._open_up(str(own / "link"))
-    assert (other.stat().st_mode & 0o777, (own / "closed").stat().st_mode & 0o777) == (0o500, 0o700)
-    kept_directories._remove_tree(str(own))
-    assert not own.exists() and other.stat().st_mode & 0o777 == 0o500
 
 
 async def test_a_pruned_attempt_is_not_started_again(world: World) -> None:

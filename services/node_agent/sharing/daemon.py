@@ -7,7 +7,6 @@ and by a mark in the environment. Tests: tests/integration/test_mps.py.
 
 import asyncio
 import os
-import shutil
 import signal
 import stat
 import subprocess  # nosec B404
@@ -18,9 +17,10 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
+from libs.common.folder_walk import remove_tree
 from libs.common.model import GpuId
 from services.node_agent import synced_file
-from services.node_agent.job_ownership import PASSABLE
+from services.node_agent.job_ownership import make_passable
 from services.node_agent.sharing import ways
 from services.node_agent.supervision import cgroups, processes
 from services.node_agent.supervision.processes import Process
@@ -62,14 +62,14 @@ def kept(path: Path) -> Known | None:
 
 def make_folders(folder: str, ids: list[int]) -> None:
     """Empty ones, of the daemon's user alone: what is in a folder is given away before the folder is. Raises OSError."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     for path in (folder, ways.pipes(folder), ways.logs(folder)):
         os.mkdir(path, mode=0o700)
     for path in (ways.pipes(folder), ways.logs(folder), folder) if ids else ():
         os.chown(path, ids[0], ids[1], follow_symlinks=False)
     if ids:
         for path in (os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):
-            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) & ~0o066 | PASSABLE)
+            make_passable(path)
 
 
 def begin(program: str, folder: str, known: Known, home: Mapping[str, str]) -> Known:
@@ -163,7 +163,10 @@ def last_words(folder: str) -> str:
     except OSError:
         return ""
     try:
-        lines = os.pread(descriptor, SAID_BYTES, max(0, os.fstat(descriptor).st_size - SAID_BYTES)).decode(errors="replace").split("\n")
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:  # the daemon's user could have given a file of root's this name
+            return ""
+        lines = os.pread(descriptor, SAID_BYTES, max(0, status.st_size - SAID_BYTES)).decode(errors="replace").split("\n")
     except OSError:
         return ""
     finally:

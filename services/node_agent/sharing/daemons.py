@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from libs.common.errors import Refused
+from libs.common.folder_walk import remove_tree
 from libs.common.model import GpuId
 from services.node_agent.sharing import daemon as d
 from services.node_agent.sharing.daemon import Known
@@ -269,7 +270,7 @@ class Daemons:
         return True
 
     def _forget(self, one: Daemon) -> None:
-        shutil.rmtree(one.folder, ignore_errors=True)
+        remove_tree(one.folder)
         one.path.unlink(missing_ok=True)
         cgroups.remove(self.home, os.path.basename(one.folder))
 
