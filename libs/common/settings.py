@@ -28,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = "local"
     stream_replicas: int = 1
     stream_bytes: int = 8 << 30
+    tenant_bytes_per_minute: int = 0
     heartbeat_ms: int = 1_000
     lease_ms: int = 13_000
     margin_ms: int = 1_500
@@ -177,7 +178,8 @@ HELP = {
     "instance": "gateway instance id: one live writer each",
     "cluster_id": "name of the cluster, recorded once",
     "stream_replicas": "replicas of the log: 1 embedded, 3 in a cluster",
-    "stream_bytes": "bound of the log in bytes; submissions are refused at 80 %",
+    "stream_bytes": "bound of the log in bytes; submissions are refused at 80 %, other changes later (docs/howto/trim.md)",
+    "tenant_bytes_per_minute": "gateway: bytes that one tenant's requests add to the log in a minute; 0: a fiftieth of MUSTER_STREAM_BYTES",
     "heartbeat_ms": "first ClusterConfigured: how often an agent reports",
     "lease_ms": "first ClusterConfigured: how long a node may run on unheard",
     "margin_ms": "first ClusterConfigured: added silence before a node is lost",
@@ -219,7 +221,7 @@ HELP = {
     "audit_head_every_s": "how often a new head of the chain is signed and published",
     "audit_head_commits": "after so many commits one is signed earlier",
     "trimmer_seed_file": "file with the nkey seed that may trim the log (audit's process); empty: the log is never trimmed",
-    "trim_keep_commits": "so many of the latest commits are never trimmed; below 100000 a restarted gateway may know less history",
+    "trim_keep_commits": "so many latest commits stay unless the log is too full; below 100000 a restarted gateway may know less history",
     "trim_keep_hours": "older commits leave the log for the archive; below this age only when the log is too full",
     "trim_full_percent": "over this part of MUSTER_STREAM_BYTES younger commits leave the log too",
     "trim_every_s": "how often it is looked whether something can be trimmed",

@@ -1,13 +1,20 @@
 """A tenant in the fold: its limits, what it uses, and what quota has said of its budget. Pure; part of `cluster.Cluster`."""
 
+from typing import Final
+
 import msgspec
 
 from libs.common.model import PER_LIFE, PER_MONTH, TenantId
 from libs.common.ordering import Use
 
+# Jobs that may wait where an administrator set no limit (`max_waiting` 0).
+WAITING_DEFAULT: Final = 200_000
+
 
 class Tenant(msgspec.Struct):
-    """Limits (0 = none) and what is used now. Shares are hundredths of a GPU. A removed one stays, for its usage does.
+    """Limits (0 = none, except for `max_waiting`) and what is used now.
+
+    Shares are hundredths of a GPU. A removed tenant stays, for its usage does.
 
     `spent_gpu_hours` is the largest budget that quota has said to be used up, `spent_month_hours` the largest of `month` (202611; 0 before
     the first), in which `month_share_ms` was charged.
@@ -33,6 +40,11 @@ class Tenant(msgspec.Struct):
     use: Use = msgspec.field(default_factory=Use)
     # Dependencies of its jobs that are not met yet (`Ordering.waits`).
     dependencies: int = 0
+
+    @property
+    def waiting_max(self) -> int:
+        """How many of its jobs may wait."""
+        return self.max_waiting or WAITING_DEFAULT
 
     @property
     def monthly(self) -> bool:

@@ -49,29 +49,18 @@ class Recorder:
         if self.bytes >= BUFFER_BYTES_MAX or (principal is None and self.strangers > STRANGERS_MAX):
             self.dropped += 1
             return
-        who = principal or NOBODY
-        client = scope.get("client")
         now_ns = self.clock.wall_ns()
-        entry = access_entry.encode(
-            AccessEntry(
-                now_ns,
-                scope["request_id"],
-                who.key_id,
-                who.tenant,
-                who.user,
-                scope["method"][:TEXT_MAX],
-                route,
-                _ids(scope, route),
-                status,
-                denied[:TEXT_MAX],
-                client[0] if client else "",
-                scope.get("detail", ""),
-            )
-        )
+        entry = _entry(now_ns, scope, principal or NOBODY, route, status, denied)
         self.waiting.append(entry)
         self.times.append(now_ns)
         self.bytes += len(entry)
         self._some.set()
+
+    def beside(self, scope: Scope, principal: Principal, route: str, status: int) -> AccessRecorded:
+        """The record of a change that must be on the record: it is stored in one commit with the change, or neither is."""
+        now_ns = self.clock.wall_ns()
+        entry = _entry(now_ns, scope, principal, route, status, "")
+        return AccessRecorded(entries=access_entry.pack([entry]), count=1, first_ns=now_ns, last_ns=now_ns, dropped=0)
 
     async def run(self) -> None:
         """Flush, for ever."""
@@ -111,6 +100,26 @@ class Recorder:
             except Refused:
                 self.dropped += last - first
         await asyncio.gather(*stored)
+
+
+def _entry(now_ns: int, scope: Scope, who: Principal, route: str, status: int, denied: str) -> bytes:
+    client = scope.get("client")
+    return access_entry.encode(
+        AccessEntry(
+            now_ns,
+            scope["request_id"],
+            who.key_id,
+            who.tenant,
+            who.user,
+            scope["method"][:TEXT_MAX],
+            route,
+            _ids(scope, route),
+            status,
+            denied[:TEXT_MAX],
+            client[0] if client else "",
+            scope.get("detail", ""),
+        )
+    )
 
 
 def _batches(waiting: list[bytes]) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from libs.common import facts as f
 from libs.common.clock import Clock, ClockWatch
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
-from libs.common.facts import AnyFact
+from libs.common.facts import AnyFact, Commit
 from libs.common.model import JobId
 from libs.common.settings import Settings
 from libs.common.transport import archive, snapshot_store
@@ -27,9 +27,10 @@ from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.uploads import MemoryUploads, UploadStore
 from libs.common.transport.writer import Writer
-from services.api_gateway import roles
+from services.api_gateway import roles, room
 from services.api_gateway.access import Recorder
 from services.api_gateway.admission import Admission
+from services.api_gateway.allowance import Allowance
 from services.api_gateway.auth import Keys
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
@@ -52,8 +53,11 @@ from services.api_gateway.vitals import Pulse
 # The loop serves requests between slices of a long batch.
 FOLD_SLICE_FACTS: Final = 500
 SURVEY_EVERY_S: Final = 2.0
-# Above this part of the stream's bytes no job is taken, so that releases and terms still fit.
-FULL_AT: Final = 0.8
+# What the server keeps beside a commit's bytes: subject and headers, roughly.
+ENTRY_BYTES: Final = 250
+TENANT_PART: Final = 50
+TENANT_BYTES_MIN: Final = 1 << 20
+RETRY_AFTER_S: Final = 60
 
 
 logger = logging.getLogger(__name__)
@@ -98,7 +102,9 @@ class Gateway:
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), lambda: self.cluster.seq, settings.log_append_ms / 1_000)
         self.admission = Admission(lambda: self.cluster, bus)
         self.clocks = ClockWatch(clock)
-        self.access = Recorder(clock, self.writer.put, lambda: self.fill >= FULL_AT, settings.access_flush_ms / 1_000)
+        self.access = Recorder(clock, self.writer.put, lambda: self.fill >= room.RECORDS, settings.access_flush_ms / 1_000)
+        per_minute = settings.tenant_bytes_per_minute or max(TENANT_BYTES_MIN, settings.stream_bytes // TENANT_PART)
+        self.allowance = Allowance(per_minute)
         self.caught_up = False
         self.heard_boot_ns = 0
         self.lag = 0
@@ -168,6 +174,7 @@ class Gateway:
         if self.caught_up and entry.subject == self.writer.subject:
             self.writer.owns(entry)
         changes = fold.apply_entry(self.cluster, entry.seq, entry.subject, commit)
+        self._note_bytes(entry, commit)
         self.entries.note(entry)
         self.history.note(entry.seq, commit, changes)
         for change in changes:
@@ -178,6 +185,21 @@ class Gateway:
             self.history.seqs.pop(job_id, None)
         self.waiting.folded(entry.seq)
         return len(changes)
+
+    def _note_bytes(self, entry: Entry, commit: Commit) -> None:
+        """What the commit took of the log, and of its tenants' allowances."""
+        if self.caught_up and self.settings.stream_bytes:
+            self.fill += (len(entry.data) + ENTRY_BYTES) / self.settings.stream_bytes
+        if subjects.writer_kind(entry.subject) == subjects.GATEWAY_KIND:
+            for fact in commit.facts:
+                if tenant := self._tenant_of(fact):
+                    self.allowance.recorded(tenant, f.size_of(fact), commit.at_ns)
+
+    def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
+        """On whose account a user's fact is; empty for what only operators and gateways record."""
+        job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
+        model = self.cluster.models.get(fact.name) if isinstance(fact, f.ModelScaled | f.ModelUndeployed) else None
+        return getattr(fact, "tenant", "") or (job.tenant if job is not None else model.tenant if model is not None else "")
 
     async def _survey(self) -> None:
         """Now and then: the lag, how full the stream is, whether the key file changed."""
@@ -209,15 +231,32 @@ class Gateway:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def check_room(self) -> None:
-        """Raises Problem 507 when the stream is too full for another submission."""
-        if self.fill >= FULL_AT:
-            raise Problem(
-                507, f"the log is {self.fill:.0%} full, and jobs are taken up to {FULL_AT:.0%}: trim it or enlarge MUSTER_STREAM_BYTES"
-            )
+    def check_room(self, kind: str, level: float) -> None:
+        """Raises Problem 507 when the stream is too full for this kind of fact (see `room.py`)."""
+        if self.fill >= level:
+            text = f"the log is {self.fill:.0%} full, and {kind} is taken up to {level:.0%}"
+            raise Problem(507, f"{text}: trim it or enlarge MUSTER_STREAM_BYTES", retry_after_s=RETRY_AFTER_S)
 
     async def record(self, *facts: AnyFact) -> int:
-        """Store the facts as one commit and wait until it is folded back; gives the sequence. Raises Unavailable."""
+        """Store the facts as one commit and wait until it is folded back; gives the sequence.
+
+        Raises Unavailable, Problem 507 when the log has no room for the first fact, and Problem 429
+        when its tenant took its bytes of this minute. What ends something is never refused for that.
+        """
+        level = room.level_of(facts[0])
+        self.check_room(f.kind_of(facts[0]), level)
+        tenant, size = self._tenant_of(facts[0]), f.size_of(facts[0])
+        wait_s = self.allowance.wait_s(tenant, size, self.clock.wall_ns()) if tenant and level < room.ENDINGS else 0
+        if wait_s:
+            text = f"tenant {tenant} may add {self.allowance.per_minute} bytes a minute to the log, and has"
+            raise Problem(429, f"{text}: try again in {wait_s} s, or ask for less (MUSTER_TENANT_BYTES_PER_MINUTE)", retry_after_s=wait_s)
+        self.allowance.begin(tenant, size)
+        try:
+            return await self._stored(facts)
+        finally:
+            self.allowance.end(tenant, size)
+
+    async def _stored(self, facts: Sequence[AnyFact]) -> int:
         wait_s, kind = self.settings.record_ms / 1_000, f.kind_of(facts[0])
         try:
             async with asyncio.timeout(wait_s):

@@ -1,7 +1,7 @@
 """Up to which commit the log may be trimmed, and whether the archive really holds what is to go.
 
-Pure. What is wanted comes from age and from the stream's bytes; what is allowed, from how many recent commits are kept and from where the
-archive, the scheduler and quota stand. Whoever is not heard counts as having read nothing. `trimmer.py` acts on it.
+Pure. Age and the stream's bytes say what should go. Bytes come first: over `full_percent` the number of recent commits to keep does not
+count. Nothing goes that the archive, the scheduler or quota has not read; who is not heard has read nothing. `trimmer.py` acts on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,16 @@ from services.audit.chain import GENESIS, link
 
 # What one purge may remove: the stream's store is locked meanwhile.
 STEP_MAX: Final = 50_000
+# Commits that stay however full the log is.
+KEEP_LEAST: Final = 100
 # Less than this part of `keep_commits` is not worth a snapshot.
 STEP_PART: Final = 10
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """`keep_commits` stay in any case; older than `keep_ns` go; over `full_percent` of the stream's bytes younger ones go too."""
+    """Commits older than `keep_ns` go, except the latest `keep_commits`. Over `full_percent` of the stream's bytes
+    younger ones go too, except the latest KEEP_LEAST: a log that is full serves no one.
+    """
 
     keep_commits: int
     keep_ns: int
@@ -51,8 +55,10 @@ class Decision(msgspec.Struct, frozen=True):
 
 def decide(policy: Policy, standing: Standing) -> Decision:
     """A purge of at most STEP_MAX commits, or none."""
-    due = min(max(standing.young - 1, standing.base + _surplus(policy, standing)), standing.last - policy.keep_commits)
-    least = standing.base + max(1, policy.keep_commits // STEP_PART)
+    surplus = _surplus(policy, standing)
+    aged = min(standing.young - 1, standing.last - policy.keep_commits)
+    due = max(aged, min(standing.base + surplus, standing.last - min(KEEP_LEAST, policy.keep_commits)))
+    least = standing.base + (1 if surplus else max(1, policy.keep_commits // STEP_PART))
     if due < least:
         return Decision()
     slowest = min(standing.readers, key=standing.readers.__getitem__)

@@ -21,7 +21,7 @@ def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
 
 
 def admit(state: State) -> Sequence[AnyFact]:
-    """A job is admitted unless its tenant already has as many waiting as it may (0 = any number).
+    """A job is admitted unless its tenant already has as many waiting as it may.
 
     An array counts as its elements. Those without a word yet do not count: of submissions that came together the first take the places.
     """
@@ -29,7 +29,7 @@ def admit(state: State) -> Sequence[AnyFact]:
         job = state.cluster.jobs[job_id]
         tenant = tenant_of(state.cluster, job.tenant)
         waiting = tenant.waiting - state.undecided_of[job.tenant]
-        if 0 < tenant.max_waiting < waiting + job.waiting:
+        if tenant.waiting_max < waiting + job.waiting:
             return (JobRejected(job_id=job_id, reason=_refusal(tenant, waiting, job)),)
         if job.spec.after and tenant.dependencies > AFTER_OF_TENANT_MAX:
             return (JobRejected(job_id=job_id, reason=_too_many(tenant)),)
@@ -65,7 +65,7 @@ def exhaust(state: State) -> Sequence[AnyFact]:
 
 def _refusal(tenant: Tenant, waiting: int, job: Job) -> str:
     more = f", and this array has {job.waiting} elements" if job.elements is not None else ""
-    return f"tenant {tenant.tenant} may have {counted(tenant.max_waiting, 'job')} waiting and has {waiting}{more}: wait for some to start"
+    return f"tenant {tenant.tenant} may have {counted(tenant.waiting_max, 'job')} waiting and has {waiting}{more}: wait for some to start"
 
 
 def _too_many(tenant: Tenant) -> str:

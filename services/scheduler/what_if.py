@@ -82,6 +82,6 @@ def _unknown(state: State) -> str:
 def _refusal(state: State, name: TenantId) -> str:
     """Why quota would not admit it; empty when it would."""
     tenant = state.cluster.tenants.get(name)
-    if tenant is None or not 0 < tenant.max_waiting <= tenant.waiting:
+    if tenant is None or tenant.waiting < tenant.waiting_max:
         return ""
-    return f"tenant {name} may have {tenant.max_waiting} jobs waiting and has {tenant.waiting}"
+    return f"tenant {name} may have {tenant.waiting_max} jobs waiting and has {tenant.waiting}"

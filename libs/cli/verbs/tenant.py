@@ -56,7 +56,7 @@ def show_tenant(name: str, form: str) -> None:
 @command.command("set")
 @click.argument("name")
 @click.option("--gpus", "max_gpus", type=Number(0), metavar="N", help="GPUs in use at one time; 0 is no limit.")
-@click.option("--waiting", "max_waiting", type=click.IntRange(0), metavar="N", help="Jobs that may wait; 0 is no limit.")
+@click.option("--waiting", "max_waiting", type=click.IntRange(0), metavar="N", help="Jobs that may wait; 0 is the default of 200,000.")
 @click.option("--weight", type=click.IntRange(1), metavar="N", help="Its part where tenants compete (default 100).")
 @click.option("--gpu-hours", type=click.IntRange(0), metavar="N", help="Its budget of GPU hours; 0 is no limit.")
 @click.option("--gpu-hours-per", type=click.Choice(["life", "month"]), help="For its whole life (default), or for each month of UTC.")

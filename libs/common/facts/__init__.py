@@ -302,9 +302,14 @@ def fits(facts: Sequence[AnyFact], writer: str) -> bool:
     return len(plain) <= room or (len(plain) <= packing.unpacked_max(writer) and len(packing.pack(plain)) <= room)
 
 
+def size_of(fact: AnyFact | Unknown) -> int:
+    """How many bytes the fact is in a plain commit."""
+    return len(_encoder.encode(fact))
+
+
 def check_fact_size(fact: AnyFact) -> None:
     """Raises Refused when one fact is over FACT_BYTES_MAX; called at the edge, before a fact is decided."""
-    size = len(_encoder.encode(fact))
+    size = size_of(fact)
     if size > FACT_BYTES_MAX:
         raise Refused(f"{kind_of(fact)} of {size} bytes is over the bound of {FACT_BYTES_MAX}: shorten its texts and lists")
 

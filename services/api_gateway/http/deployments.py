@@ -57,7 +57,6 @@ async def deploy(request: Request) -> Response:
 
 
 async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Response:
-    gateway.check_room()
     secret_intents.check(gateway.cluster, fact.tenant, fact.spec.secrets, fact.spec.env)
     await uploads.check(gateway, fact.tenant, fact.spec.upload)
     await gateway.record(fact)

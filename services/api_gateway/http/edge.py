@@ -170,7 +170,7 @@ class _Passage:
 
     def _note(self, status: int) -> None:
         scope = self.scope
-        if "principal" in scope:
+        if "principal" in scope and not scope.get("noted"):
             self.edge.access.note(scope, scope["principal"], self.route or _route(scope), status, scope.get("denied", ""))
 
 
@@ -218,6 +218,8 @@ def refuse(problem: Problem, scope: Scope) -> Response:
             media_type="application/json",
         )
     headers = {"www-authenticate": "Bearer"} if problem.status == 401 else {}
+    if "retry_after_s" in problem.more:
+        headers["retry-after"] = str(problem.more["retry_after_s"])
     return Response(render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
 
 

@@ -108,7 +108,6 @@ async def submitted(gateway: Gateway, fact: JobSubmitted, once: Once) -> tuple[J
     """The job that the fold has, which may be of an earlier request with the same key; the answer's status and headers."""
     seq = 0
     if fact.job_id not in gateway.cluster.jobs:
-        gateway.check_room()
         seq = await gateway.record(fact)
     job = gateway.cluster.jobs[fact.job_id]
     once.check(job.tenant == fact.tenant, job.request)

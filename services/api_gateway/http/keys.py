@@ -11,7 +11,18 @@ from libs.common.facts import KeyCreated, KeyRevoked
 from services.api_gateway import idempotency, identity_intents
 from services.api_gateway.auth import hash_key, new_key, new_key_id
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import PageQuery, Query, answer, answer_page, asked, body_of, documented, principal_of, settled
+from services.api_gateway.http.queries import (
+    PageQuery,
+    Query,
+    answer,
+    answer_page,
+    asked,
+    body_of,
+    documented,
+    on_record,
+    principal_of,
+    settled,
+)
 from services.api_gateway.idempotency import Once
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.identity import key_shown
@@ -50,7 +61,7 @@ async def create_key(request: Request) -> Response:
     text = new_key(key_id)
     fact = replace(wish, key_id=key_id, secret_hash=hash_key(text), by=principal.user, request=once.digest)
     if key_id not in gateway.cluster.keys:
-        await gateway.record(fact)
+        await on_record(request, fact, 201)
     return _created(gateway, fact, once, text)
 
 
@@ -70,7 +81,7 @@ def _created(gateway: Gateway, fact: KeyCreated, once: Once, text: str) -> Respo
 async def revoke_key(request: Request, key_id: str) -> Response:
     """The key is void at once, at every gateway that has folded this."""
     gateway = asked(request)
-    await gateway.record(KeyRevoked(key_id=_key(gateway, key_id).key_id, user=principal_of(request).user))
+    await on_record(request, KeyRevoked(key_id=_key(gateway, key_id).key_id, user=principal_of(request).user), 204)
     return Response(status_code=204)
 
 
@@ -80,7 +91,8 @@ async def rotate_key(request: Request, key_id: str) -> Response:
     gateway, body = asked(request), await body_of(request)
     key = _key(gateway, key_id)
     text = new_key(key.key_id)
-    await gateway.record(identity_intents.key_rotation(body, key, hash_key(text), principal_of(request).user, gateway.clock.wall_ns()))
+    now_ns = gateway.clock.wall_ns()
+    await on_record(request, identity_intents.key_rotation(body, key, hash_key(text), principal_of(request).user, now_ns))
     folded = _key(gateway, key_id)
     if folded.secret_hash != hash_key(text):
         raise Problem(409, f"key {key_id} was rotated by another request at the same time: rotate it again")

@@ -19,7 +19,18 @@ from services.api_gateway import membership_intents as intents
 from services.api_gateway import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import PEM, Invited, Joined, Leaving
-from services.api_gateway.http.queries import Query, answer, asked, body_of, documented, gateway_of, principal_of, read, signed_body_of
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    asked,
+    body_of,
+    documented,
+    gateway_of,
+    on_record,
+    principal_of,
+    read,
+    signed_body_of,
+)
 from services.api_gateway.problems import Problem
 
 SECRET_BYTES: Final = 24
@@ -39,7 +50,7 @@ async def invite(request: Request) -> Response:
     gateway = asked(request)
     authority, secret = _authority(gateway), secrets.token_urlsafe(SECRET_BYTES)
     fact = intents.invitation(await signed_body_of(request), gateway.cluster, secret, gateway.clock.wall_ns())
-    await gateway.record(fact)
+    await on_record(request, fact, 201)
     if gateway.cluster.memberships[fact.node_id].secret_hash != fact.secret_hash:
         raise Problem(409, f"node {fact.node_id} was invited by another request at the same time: ask again")
     token = Invitation(fact.node_id, _fingerprint(authority), secret).token

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from libs.common import arrays
 from libs.common.cluster import Job
 from libs.common.errors import Refused
+from libs.common.facts import AnyFact
 from libs.common.model import JobId
 from services.api_gateway import roles
 from services.api_gateway.fields import UNREADABLE, check_known, check_range, convert, names_of
@@ -152,6 +153,14 @@ async def signed_body_of(request: Request) -> object:
     if not isinstance(fields, dict) or not isinstance(named, str):
         return fields if isinstance(fields, dict) else body
     return {**fields, "user": roles.acting_user(principal_of(request), named)}
+
+
+async def on_record(request: Request, fact: AnyFact, status: int = 200) -> None:
+    """Record a change together with its access record, so that no such change is ever without one. Raises as `Gateway.record`."""
+    gateway, scope = gateway_of(request), request.scope
+    noted = gateway.access.beside(scope, principal_of(request), scope["route"].path, status)
+    await gateway.record(fact, noted)
+    scope["noted"] = True
 
 
 def answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -3,8 +3,9 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from services.api_gateway import room
 from services.api_gateway import secret_intents as intents
-from services.api_gateway.http.queries import Query, answer, answer_list, asked, body_of, documented, principal_of, settled
+from services.api_gateway.http.queries import Query, answer, answer_list, asked, body_of, documented, on_record, principal_of, settled
 from services.api_gateway.secret_intents import SecretShown
 from services.api_gateway.times import rfc3339
 
@@ -25,8 +26,9 @@ async def set_secret(request: Request, name: str) -> Response:
     """Keep a secret, or give it another value: jobs that begin from now on are given that one."""
     gateway, principal = asked(request), principal_of(request)
     fact, value = intents.setting(await body_of(request), gateway.cluster, principal.tenant, name, principal.user)
+    gateway.check_room("a secret", room.RECORDS)  # before its value is kept: no value without its fact
     await gateway.vault.put(fact.tenant, fact.name, value)
-    await gateway.record(fact)
+    await on_record(request, fact, 201 if fact.version == 1 else 200)
     shown = SecretShown(fact.name, fact.version, rfc3339(gateway.clock.wall_ns()), fact.user)
     return answer(shown, 201 if fact.version == 1 else 200)
 
@@ -35,6 +37,6 @@ async def set_secret(request: Request, name: str) -> Response:
 async def remove_secret(request: Request, name: str) -> Response:
     """Remove a secret: no job is given it from now on."""
     gateway, principal = asked(request), principal_of(request)
-    await gateway.record(intents.removal(gateway.cluster, principal.tenant, name, principal.user))
+    await on_record(request, intents.removal(gateway.cluster, principal.tenant, name, principal.user), 204)
     await gateway.vault.remove(principal.tenant, name)
     return Response(status_code=204)

@@ -17,6 +17,7 @@ from services.api_gateway.http.queries import (
     body_of,
     documented,
     gateway_of,
+    on_record,
     principal_of,
     settled,
 )
@@ -49,7 +50,7 @@ async def set_tenant(request: Request, name: str) -> Response:
     """Make a tenant, or exchange its limits: what is not named is not limited."""
     gateway = asked(request)
     known = intents.known_tenant(gateway.cluster, name)
-    await gateway.record(intents.tenant_setting(await body_of(request), name, principal_of(request).user))
+    await on_record(request, intents.tenant_setting(await body_of(request), name, principal_of(request).user), 200 if known else 201)
     return answer(tenant_shown(gateway.cluster, _tenant(request, name)), 201 if known is None else 200)
 
 
@@ -57,7 +58,7 @@ async def set_tenant(request: Request, name: str) -> Response:
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
     gateway = asked(request)
-    await gateway.record(intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user))
+    await on_record(request, intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user), 204)
     return Response(status_code=204)
 
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from libs.common.errors import Refused
 from libs.common.settings import Settings
 from libs.common.transport.uploads import SHA256, Upload
+from services.api_gateway import room
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import UploadShown
 from services.api_gateway.http.queries import Query, answer, documented, gateway_of, principal_of, read
@@ -47,7 +48,7 @@ async def send(request: Request, sha256: str) -> Response:
     known = await kept(gateway, tenant, sha256)
     if known is not None:
         return answer(_shown(known))
-    gateway.check_room()
+    gateway.check_room("an upload", room.SUBMISSIONS)
     if gateway.receiving >= RECEIVING_MAX:
         raise Problem(503, f"{RECEIVING_MAX} uploads are being received: try again in a moment")
     gateway.receiving += 1
