@@ -30,7 +30,9 @@ _FLAGS = (
     click.option("-C", "--workdir", metavar="DIR", help="Working directory on the node (default: its home)."),
     click.option("--upload", metavar="DIR", help="Take this directory along, less what .musterignore (.gitignore) names; it runs there."),
     click.option("-p", "--priority", type=int, metavar="N", help="0 to 100, larger is sooner (default 50)."),
-    click.option("--grace", "grace_s", type=DURATION, help="From the signal to stop until the kill (default 10s)."),
+    click.option(
+        "--grace", "grace_s", type=DURATION, help="Time to finish answers before SIGTERM, and again from there to SIGKILL (default 10s)."
+    ),
     click.option(
         "--spread",
         type=click.Choice(SPREADS),

@@ -107,6 +107,8 @@ class Job(msgspec.Struct):
     array: JobId = JobId("")
     # Errors of devices that it had: which device, which error.
     gpu_errors: list[tuple[GpuId, str]] = []
+    # Of a replica that is to end: until when it may finish its answers (the wall clock; 0: it is stopped at once).
+    drain_until_ns: int = 0
 
     @property
     def ref(self) -> AttemptRef:
@@ -376,6 +378,15 @@ def is_ready(job: Job) -> bool:
     """Whether requests may go to this replica: it answers, and nobody has asked it to end."""
     member = next(iter(job.members.values()), None)
     return member is not None and member.ready and member.state == job_life.STARTED and job.cancel is None and not job.stop_reason
+
+
+def is_draining(job: Job, wall_ns: int) -> bool:
+    """Whether this replica is to end and may still finish answers: it gets no new request and is not stopped yet."""
+    return (
+        job.drain_until_ns > wall_ns
+        and not job.stop_reason
+        and any(member.ready_ns and member.state == job_life.STARTED for member in job.members.values())
+    )
 
 
 def ready_replicas(cluster: Cluster, name: str) -> list[Endpoint]:

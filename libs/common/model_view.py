@@ -6,7 +6,7 @@ Pure. The gateway shows it, the scheduler's `why` explains it.
 from typing import Final
 
 from libs.common import job_life
-from libs.common.cluster import Cluster, Job, Model, is_ready
+from libs.common.cluster import Cluster, Job, Model, is_draining, is_ready
 from libs.common.model import JobSpec, ModelSpec, Serve
 
 READY: Final = "ready"
@@ -15,6 +15,7 @@ WAITING: Final = "waiting"
 REDEPLOYING: Final = "redeploying"
 CRASH_LOOPING: Final = "crash_looping"
 STOPPING: Final = "stopping"
+DRAINING: Final = "draining"
 UNDEPLOYED: Final = "undeployed"
 # What a model asks for its replicas in a job's own words.
 ASKED: Final = tuple(name for name in ModelSpec.__struct_fields__ if name in JobSpec.__struct_fields__)
@@ -52,9 +53,11 @@ def state_of(cluster: Cluster, model: Model) -> str:
 
 
 def replica_state(job: Job) -> str:
-    """ready, or starting (it runs and does not answer yet), or stopping; else the job's own state."""
+    """ready, starting (it runs and does not answer yet), draining (it finishes its answers and gets no new requests), or stopping; else the
+    job's own state.
+    """
     if is_ready(job):
         return READY
     if job.cancel is not None and job.state not in job_life.ENDED:
-        return STOPPING
+        return DRAINING if is_draining(job, 0) else STOPPING
     return STARTING if job.state in (job_life.PLACED, job_life.RUNNING) else job.state

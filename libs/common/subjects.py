@@ -57,6 +57,7 @@ WRITER_OF: Final[dict[type[Fact], str]] = _table()
 HEARTBEAT: Final = "heartbeat"  # heartbeat.<node>: agent -> scheduler, answered by a lease and a digest
 DESIRED: Final = "desired"  # desired.<node>: agent -> scheduler, answered by the full desired state
 ROSTER: Final = "roster"  # roster.<node>: agent -> scheduler, answered by every registered node
+OUTSTANDING: Final = "outstanding"  # outstanding.<instance>: gateway -> scheduler: requests under way at replicas that are to end
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 NODE_ASK: Final = "ask.node"  # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology
 SCHEDULER_ASK: Final = "ask.scheduler"  # ask.scheduler.<verb>: gateway -> scheduler: why, inventory; trimmer -> scheduler: position
@@ -89,6 +90,10 @@ def desired(node_id: str) -> str:
 
 def roster(node_id: str) -> str:
     return f"{ROSTER}.{node_id}"
+
+
+def outstanding(instance: str) -> str:
+    return f"{OUTSTANDING}.{instance}"
 
 
 def orders(node_id: str) -> str:

@@ -20,6 +20,7 @@ BESIDE: Final = {
     "DESIRED": (s.desired("NODE"), "agent -> scheduler", "answered by all that the node should account for"),
     "ADMITTED": (s.ADMITTED, "a NATS server's keeper -> gateways", "which nodes of other machines may connect, by which keys"),
     "ROSTER": (s.roster("NODE"), "agent -> scheduler", "answered by every registered node, for agents that no scheduler answers"),
+    "OUTSTANDING": (s.outstanding("INSTANCE"), "gateway -> scheduler", "its requests under way at replicas that are to end"),
     "ORDERS": (s.orders("NODE"), "scheduler -> agent", "the node's part of a commit that the log has acknowledged"),
     "NODE_ASK": (s.ask_node("NODE", "VERB"), "gateway -> agent", "a job's output, input and files"),
     "SCHEDULER_ASK": (

@@ -162,7 +162,7 @@ def _scheduler(fleet: Fleet) -> Allowed:
         *leads,
         *answers,
     )
-    hears = (s.heartbeat("*"), s.desired("*"), s.roster("*"), s.ask_scheduler(">"), s.ALIVE)
+    hears = (s.heartbeat("*"), s.desired("*"), s.roster("*"), s.outstanding("*"), s.ask_scheduler(">"), s.ALIVE)
     return Allowed(_once(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 
@@ -195,7 +195,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
     nodes = () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
     answers = (CROSSED_INBOX, f"{_prefix(KEEPER)}.>", *nodes)
-    publish = (s.gateway(instance), *asks, *reads, *secrets, *_save_snapshots(), *_keep_uploads(), *answers)
+    publish = (s.gateway(instance), s.outstanding(instance), *asks, *reads, *secrets, *_save_snapshots(), *_keep_uploads(), *answers)
     return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*"), s.ask_uploads("*"), s.ADMITTED))
 
 

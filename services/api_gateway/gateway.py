@@ -32,9 +32,11 @@ from services.api_gateway.access import Recorder
 from services.api_gateway.admission import Admission
 from services.api_gateway.allowance import Allowance
 from services.api_gateway.auth import Keys
+from services.api_gateway.openai.balancer import Balancer
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
 from services.api_gateway.openai.metering import Meter
+from services.api_gateway.openai.reporter import Reporter
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.roles import Principal
@@ -95,6 +97,8 @@ class Gateway:
         self.upload_answers = UploadAnswers(lambda: self.cluster, bus, self.uploads)
         self.receiving = 0
         self.upstream = Upstream(settings)
+        self.balancer = Balancer(settings.model_suspect_ms / 1_000)
+        self.reporter = Reporter(lambda: self.cluster, self.balancer, bus, settings.instance)
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
         self.pulse = Pulse(bus, clock)
@@ -125,12 +129,14 @@ class Gateway:
             await self.secret_answers.listen()
             await self.admission.listen()
             await self.upload_answers.listen()
+            await self.reporter.report()  # the scheduler knows of this gateway before its first request
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.writer.run(), name="writer")
                 tasks.create_task(self._read(), name="reader")
                 tasks.create_task(self._survey(), name="survey")
                 tasks.create_task(self._take_pulse(), name="pulse")
                 tasks.create_task(self.access.run(), name="access")
+                tasks.create_task(self.reporter.run(), name="reporter")
                 self.caught_up = True
         finally:
             await self.upstream.close()
@@ -184,6 +190,8 @@ class Gateway:
         for job_id in self.index.forget_gone():
             self.history.seqs.pop(job_id, None)
         self.waiting.folded(entry.seq)
+        if any(isinstance(fact, f.ReplicasScaled) for fact in commit.facts):
+            self.reporter.wake()
         return len(changes)
 
     def _note_bytes(self, entry: Entry, commit: Commit) -> None:

@@ -123,7 +123,7 @@ def cancellation(body: object, job: Job) -> CancelRequested | None:
     grace_s = duration_s(values.get("grace_s", job.spec.grace_s), "grace_s")
     check_range("grace_s", grace_s, 0, DAY_S)
     number = _signal(values.get("signal", "TERM"))
-    if job.cancel is not None and job.cancel <= Cancel(grace_s, number, user):
+    if job.cancel is not None and job.cancel <= Cancel(grace_s, number, user) and not job.drain_until_ns:
         return None
     return CancelRequested(job_id=job.job_id, signal=number, grace_s=grace_s, user=user)
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from libs.common import job_life
-from libs.common.cluster import Job, all_over
+from libs.common.cluster import Job, all_over, is_draining
 from libs.common.ordering import SECOND_NS
 from services.scheduler.preemption.preemptible import has_saved, is_saving
 
@@ -27,7 +27,7 @@ def bucket_for(job: Job, wall_ns: int) -> str:
         case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
             if all_over(job):
                 return SETTLE
-            return STOP if wants_stop(job) else EXPIRE if 0 < due_ns(job) < wall_ns else ""
+            return STOP if wants_stop(job, wall_ns) else EXPIRE if 0 < due_ns(job) < wall_ns else ""
         case _:
             return ""
 
@@ -41,9 +41,12 @@ def _of_waiting(job: Job) -> str:
     return "" if job.order.held or job.order.waits or job.preemption.reserved or not job.has_room else WAIT
 
 
-def wants_stop(job: Job) -> bool:
-    """A cancel that was not ordered yet (or a shorter one), a requeue, a gang of which one member ended badly, work that is saved."""
-    if job.state == job_life.RELEASING:
+def wants_stop(job: Job, wall_ns: int) -> bool:
+    """A cancel that was not ordered yet (or a shorter one), a requeue, a gang of which one member ended badly, work that is saved.
+
+    A replica that is to end finishes its answers first.
+    """
+    if job.state == job_life.RELEASING or is_draining(job, wall_ns):
         return False
     if is_saving(job) and has_saved(job):
         return True

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from libs.common import job_life, node_life
-from libs.common.cluster import Job, is_removed
+from libs.common.cluster import Job, is_draining, is_removed
 from libs.common.facts import (
     AllocationWarned,
     AnyFact,
@@ -25,7 +25,7 @@ from libs.common.facts import (
     NodeReturned,
     PluginDisabled,
 )
-from libs.common.model import NodeId
+from libs.common.model import JobId, NodeId
 from libs.common.plugins import PluginFault
 from libs.common.words import counted
 from services.scheduler.arrays import array_ended, next_element
@@ -59,13 +59,14 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 class Heard(msgspec.Struct, frozen=True):
     """What no fact says, but the heartbeats or their absence: `silent` are (node, incarnation) that were not heard for longer than a lease
     and its margin, `quiet` are nodes that were not heard for some heartbeats, `removable` are nodes to be removed that no agent
-    believes any more, `faults` are of plug-ins.
+    believes any more, `faults` are of plug-ins, `drained` are replicas to be ended at which no gateway has a request.
     """
 
     silent: tuple[tuple[NodeId, int], ...] = ()
     quiet: tuple[NodeId, ...] = ()
     removable: tuple[NodeId, ...] = ()
     faults: tuple[PluginFault, ...] = ()
+    drained: tuple[JobId, ...] = ()
 
 
 NOBODY: Final = Heard()
@@ -83,6 +84,7 @@ def decide(state: State, now_ns: int, heard: Heard = NOBODY, wall_ns: int | None
         disable(state, heard.faults)
         or settle(state)
         or stop(state)
+        or stop_drained(state, heard.drained)
         or stop_unstarted(state, now_ns)
         or expire(state)
         or stop_unsaved(state)
@@ -144,6 +146,15 @@ def _heal(state: State, job: Job) -> Sequence[AnyFact]:
         return NONE
     room = widest(job.spec.nodes, len(job.members), room_again(state, job, wish_of(job.spec), state.capacity.everywhere))
     return (reservation(job, job.attempt + 1, state, room.choice),) if room is not None else NONE
+
+
+def stop_drained(state: State, drained: Sequence[JobId]) -> Sequence[AnyFact]:
+    """A replica that is to end and has answered all that it was asked is stopped before its grace is over."""
+    for job_id in drained:
+        job = state.cluster.jobs.get(job_id)
+        if job is not None and job.cancel is not None and is_draining(job, state.wall_ns):
+            return (_stop_order(job, CANCELLED, job.cancel.signal, job.cancel.grace_s),)
+    return NONE
 
 
 def stop_unstarted(state: State, now_ns: int) -> Sequence[AnyFact]:

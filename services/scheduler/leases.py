@@ -5,7 +5,7 @@ starts from the worst case, that the term before it has just answered every node
 at least half of all nodes are heard.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 from libs.common.cluster import Cluster, Node
 from libs.common.model import NodeId
@@ -15,6 +15,14 @@ MS: Final = 1_000_000
 PAUSE_MAX_MS: Final = 1_000
 # A node that was not heard for so many heartbeats is quiet: nothing is taken from it, but replicas of models begin elsewhere.
 QUIET_BEATS: Final = 3
+
+
+class Leadership(Protocol):
+    """A quorum write that only says: the process of this term still reaches the log."""
+
+    async def renew(self, epoch: int) -> None:
+        """Raises Unavailable when it was not acknowledged, or a later term has written."""
+        ...
 
 
 class Leases:

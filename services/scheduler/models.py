@@ -26,13 +26,13 @@ BACKOFF_STEPS_MAX: Final = 10
 
 def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[ReplicasScaled]:
     """The next change of any model's replicas. `quiet` are the nodes that were not heard for some heartbeats."""
-    state.wake_models(now_ns, tuple(quiet))
-    for name in sorted(state.restless):
+    state.restless.wake(state.cluster.models, now_ns, tuple(quiet))
+    for name in sorted(state.restless.models):
         model = state.cluster.models[name]
         decided = scaling(state.cluster, model, now_ns, quiet)
         if decided is not None:
             return (decided,)
-        state.rest(name, backoff_until_ns(model), now_ns)
+        state.restless.rest(name, backoff_until_ns(model), now_ns)
     return ()
 
 
@@ -40,13 +40,13 @@ def scaling(cluster: Cluster, model: Model, now_ns: int, quiet: Collection[NodeI
     """What this model needs now; None when nothing, or not yet."""
     present = [job for job in (cluster.jobs[job_id] for job_id in model.jobs) if job.cancel is None]
     if not model.deployed:
-        return _retirement(model, [job.job_id for job in present], "undeployed") if present else None
+        return _retirement(model, [job.job_id for job in present], "undeployed", now_ns) if present else None
     heard = [job for job in present if not any(node_id in quiet for node_id in job.members)]
     if outdated := _outdated(model, present, heard):
-        return _retirement(model, outdated, "redeployed")
+        return _retirement(model, outdated, "redeployed", now_ns)
     new = [job for job in heard if model.jobs[job.job_id] == model.generation]
     if excess := _excess(model, new):
-        return _retirement(model, excess, "too many")
+        return _retirement(model, excess, "too many", now_ns)
     missing = min(model.replicas - len(new), model.replicas + SURGE - len(heard), 2 * model.replicas + SURGE - len(present))
     return _addition(model) if missing > 0 and now_ns >= backoff_until_ns(model) else None
 
@@ -76,9 +76,18 @@ def backoff_until_ns(model: Model) -> int:
     return model.last_crash_ns + min(BACKOFF_MAX_S, 1 << min(model.crashes - 2, BACKOFF_STEPS_MAX)) * SECOND_NS
 
 
-def _retirement(model: Model, retire: list[JobId], reason: str) -> ReplicasScaled:
+def _retirement(model: Model, retire: list[JobId], reason: str, now_ns: int) -> ReplicasScaled:
+    """With the grace of the model as it is asked for now, also for replicas of earlier generations."""
+    grace_s = model.spec.grace_s
     return ReplicasScaled(
-        model=model.name, generation=model.generation, retire=tuple(retire), reason=reason, tenant=model.tenant, user=model.user
+        model=model.name,
+        generation=model.generation,
+        retire=tuple(retire),
+        reason=reason,
+        tenant=model.tenant,
+        user=model.user,
+        grace_s=grace_s,
+        drain_until_ns=now_ns + grace_s * SECOND_NS if grace_s else 0,
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -31,11 +31,12 @@ from libs.common.facts import (
     NodeRemovalRequested,
     NodeRemoved,
     NodeReturned,
+    ReplicasScaled,
     TermBegan,
 )
 from libs.common.inventory import Stocks
 from libs.common.messages import REMOVED, AnyOrder, DesiredAsk, Heartbeat, Lease, Roster, Vitals, by_bytes
-from libs.common.model import JobId, NodeId, Timing
+from libs.common.model import NodeId, Timing
 from libs.common.service import Shell
 from libs.common.settings import Settings
 from libs.common.transport import snapshot, snapshot_store
@@ -47,9 +48,10 @@ from services.scheduler import orders
 from services.scheduler.aside import Aside, forked
 from services.scheduler.decide import NOBODY, Heard, decide
 from services.scheduler.desired_pages import DesiredPages
+from services.scheduler.drains import Drains
 from services.scheduler.explain import explain, no_answer
-from services.scheduler.explain_model import explain_model
-from services.scheduler.leases import Leases
+from services.scheduler.explain_model import WhyAsk, explain_model
+from services.scheduler.leases import Leadership, Leases
 from services.scheduler.oversize import smaller
 from services.scheduler.past import DEADLINE_PART, Past, Question
 from services.scheduler.plugged import Plugged
@@ -71,22 +73,6 @@ logger = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _heartbeat = msgspec.msgpack.Decoder(Heartbeat)
 _desired_ask = msgspec.msgpack.Decoder(DesiredAsk)
-
-
-class Leadership(Protocol):
-    """A quorum write that only says: the process of this term still reaches the log."""
-
-    async def renew(self, epoch: int) -> None:
-        """Raises Unavailable when it was not acknowledged, or a later term has written."""
-        ...
-
-
-class WhyAsk(msgspec.Struct, frozen=True):
-    """About a job, or about a model."""
-
-    job_id: JobId = JobId("")
-    at: int = 0
-    model: str = ""
 
 
 class Scheduler:
@@ -118,6 +104,7 @@ class Scheduler:
         self.aside = Aside(settings.ask_past_ms / 1_000 * DEADLINE_PART)
         self.past = Past(deadline_s=settings.ask_past_ms / 1_000 * DEADLINE_PART)
         self.renewals = Renewals()
+        self.drains = Drains()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.shell = Shell(log, self.writer, self.state, self.decide, self, lambda facts: smaller(self.state, facts))
         self.heard = NOBODY
@@ -140,7 +127,8 @@ class Scheduler:
             self.renewals.check(self.state.cluster, now)
             silent = self.renewals.losable(self.state.cluster, self.leases.silent(self.state.cluster, now), now)
             quiet, removable = self.leases.quiet(self.state.cluster, now), self.renewals.removable(self.state.cluster)
-            self.heard = Heard(tuple(silent), tuple(quiet), tuple(removable), tuple(self.plugins.faults))
+            drained = self.drains.drained(self.acked, self.state.restless.draining, now, now_ns)
+            self.heard = Heard(tuple(silent), tuple(quiet), tuple(removable), tuple(self.plugins.faults), drained)
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(self.state.cluster, now):
                 return (LeaseExtended(duration_ms=0),)
         facts = decide(self.state, now, self.heard, now_ns)
@@ -158,6 +146,8 @@ class Scheduler:
         if any(isinstance(fact, NodeRegistered | ClusterConfigured | NodeRemovalRequested | NodeRemoved) for fact in commit.facts):
             self.roster = None
         for fact in commit.facts:
+            if isinstance(fact, ReplicasScaled):
+                self.drains.retire(fact.retire, entry.seq)
             if isinstance(fact, NodeReturned):
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
@@ -247,6 +237,7 @@ class Scheduler:
         self.state.begin(seq, self.clock.boot_ns())
         self.renewed_boot_ns = self.writer.acked_boot_ns
         self.leases.begin(self.acked, self.clock.boot_ns())
+        self.drains.begin(self.acked.seq)
         self.renewals.begin(self.clock.boot_ns())
         logger.info("term %d began after commit %d", seq, self.state.seq)
 
@@ -254,6 +245,7 @@ class Scheduler:
         await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
         await self.bus.subscribe(f"{subjects.DESIRED}.*", self._on_desired)
         await self.bus.subscribe(f"{subjects.ROSTER}.*", self._on_roster)
+        await self.bus.subscribe(f"{subjects.OUTSTANDING}.*", self._on_outstanding)
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
         await self.bus.subscribe(subjects.ask_scheduler("why"), self._on_why, concurrent=True)
@@ -333,6 +325,9 @@ class Scheduler:
 
     async def _on_roster(self, subject: str, data: bytes) -> bytes | None:
         return _encode(self._present_roster()) if self.acked.epoch == self.state.epoch else None
+
+    async def _on_outstanding(self, subject: str, data: bytes) -> None:
+        self.drains.read(subject, data, self.clock.boot_ns())
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
         node_id = NodeId(subject.split(".", 1)[1])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job, is_leaving, is_removed, owes_nothing
+from libs.common.cluster import Cluster, Job, is_draining, is_leaving, is_removed, owes_nothing
 from libs.common.facts import (
     AnyFact,
     BudgetExhausted,
@@ -41,6 +41,7 @@ from services.scheduler.ports import Ports
 from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.queue import LaneId, Queue, Shape, shape_of
+from services.scheduler.restless import Restless
 
 
 class Noted(NamedTuple):
@@ -107,10 +108,7 @@ class State:
         self.reserved: dict[JobId, Kept] = {}
         self.reserved_share: Counter[TenantId] = Counter()
         self.none_free: tuple[object, ...] = ()
-        # Models that may need more or fewer replicas; those that wait after a crash, by when; the nodes that were quiet then.
-        self.restless: dict[str, None] = {}
-        self.model_timers: list[tuple[int, str]] = []
-        self.quiet: tuple[NodeId, ...] = ()
+        self.restless = Restless()
         self._look_at(Change(tuple(cluster.jobs), tuple(cluster.nodes), tuple(cluster.models)))
 
     @property
@@ -243,20 +241,6 @@ class State:
         """What nodes could offer this wish if those ended that make room for who needs it."""
         return self.outlook.offers(wish, circle, need, lambda job: self.preemptible.may_yield(job, need, self.now_ns))
 
-    def wake_models(self, now_ns: int, quiet: tuple[NodeId, ...]) -> None:
-        """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
-        if quiet != self.quiet:
-            self.quiet = quiet
-            self.restless.update(dict.fromkeys(self.cluster.models))
-        while self.model_timers and self.model_timers[0][0] <= now_ns:
-            self.restless[heappop(self.model_timers)[1]] = None
-
-    def rest(self, name: str, until_ns: int, now_ns: int) -> None:
-        """Nothing to do for this model before a fact touches it, or `until_ns`."""
-        del self.restless[name]
-        if until_ns > now_ns:
-            heappush(self.model_timers, (until_ns, name))
-
     def _reorder(self, name: str = "") -> None:
         """The queue has another policy, or is new: all that waits there is sorted anew. Without a name every queue: plug-ins changed."""
         self.queue.version += 1
@@ -286,7 +270,7 @@ class State:
         self.capacity.learn(self.cluster)
         for job_id in change.jobs:
             self._reclassify(job_id)
-        self.restless.update(dict.fromkeys(change.models))
+        self.restless.models.update(dict.fromkeys(change.models))
 
     def _note_state(self, node_id: NodeId) -> None:
         """Whether the node may be taken back, and whether an operator's word about it is to be followed."""
@@ -340,11 +324,20 @@ class State:
             self._note_attempt(job)
             if due_ns(job) >= max(1, self.wall_ns):
                 heappush(self.turns, (due_ns(job), job_id))
+            if job.spec.serve is not None:
+                self._note_draining(job)
             if job.spec.preemptible:
                 self.preemptible.note(job)
                 self.capacity.touch(job.members)
             if job.spec.serve is not None and job.spec.serve.model in self.cluster.models:
-                self.restless[job.spec.serve.model] = None
+                self.restless.models[job.spec.serve.model] = None
+
+    def _note_draining(self, job: Job) -> None:
+        if is_draining(job, self.wall_ns):
+            self.restless.draining[job.job_id] = None
+            heappush(self.turns, (job.drain_until_ns, job.job_id))
+        else:
+            self.restless.draining.pop(job.job_id, None)
 
     def _note_reserved(self, job_id: JobId, job: Job | None) -> None:
         old = self.reserved.get(job_id)

@@ -36,10 +36,14 @@ class Replica:
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
             app.router.add_post(path, self._post)
         app.router.add_get("/received", self._received)
+        app.router.add_get("/health", self._healthy)
         return app
 
     async def _received(self, request: web.Request) -> web.Response:
         return web.json_response({"received": [json.loads(body).get("x_id") for body in self.bodies]})
+
+    async def _healthy(self, request: web.Request) -> web.Response:
+        return web.Response()
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()

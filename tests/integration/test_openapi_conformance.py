@@ -30,8 +30,7 @@ from services.api_gateway.openai.request import ENDPOINTS
 from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.job_files import FileAnswers
 from services.scheduler.explain import explain
-from services.scheduler.explain_model import explain_model
-from services.scheduler.service import WhyAsk
+from services.scheduler.explain_model import WhyAsk, explain_model
 from services.scheduler.state import State
 from services.scheduler.what_if import WhatIfAsk, what_if
 from tests.integration.gateway_world import KEY, FakeNode, World, gateway_world

@@ -76,6 +76,7 @@ LEFT_AT_DEFAULT = (
     "node.registered.takes_controls",
     "job.submitted.request",
     "model.deployed.request",
+    *("replicas.scaled.grace_s", "replicas.scaled.drain_until_ns"),
     *(f"tenant.set.{name}" for name in ("gpu_hours", "requests_per_minute", "tokens_per_minute", "shares_devices", "removed", "user")),
     "tenant.set.gpu_hours_per",
     "budget.exhausted.month",

@@ -19,13 +19,17 @@ def deployed(replicas: int = 2, **fields: Any) -> f.ModelDeployed:
 
 
 class World:
-    """A scheduler that works on its own; nodes answer as the test says. `at_s` is its clock."""
+    """A scheduler that works on its own; nodes answer as the test says. `at_s` is its clock.
+
+    Gateways say at once that nothing is outstanding, unless `busy`.
+    """
 
     def __init__(self, *history: AnyFact | Sequence[AnyFact], at_s: float = 1) -> None:
         self.state = given(*history)
         self.at_s = at_s
         self.said: list[AnyFact] = []
         self.quiet: tuple[NodeId, ...] = ()
+        self.busy = False
         self.decide()
 
     @property
@@ -41,7 +45,8 @@ class World:
         new: list[AnyFact] = []
         now_ns = int(self.at_s * SECOND_NS)
         for _ in range(200):
-            facts = decide(self.state, now_ns, Heard(quiet=self.quiet))
+            drained = () if self.busy else tuple(self.state.restless.draining)
+            facts = decide(self.state, now_ns, Heard(quiet=self.quiet, drained=drained))
             if not facts:
                 self.said += new
                 return new

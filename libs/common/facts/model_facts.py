@@ -31,7 +31,12 @@ class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
 
 
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
-    """Replicas that begin and replicas that are to end. Self-contained: it means the same whatever became of the model meanwhile."""
+    """Replicas that begin and replicas that are to end. Self-contained: it means the same whatever became of the model meanwhile.
+
+    A replica that is to end gets no new request from now on. It is stopped when it has answered all that it has, or at
+    `drain_until_ns` (the wall clock; 0: at once), and then has `grace_s` between TERM and KILL. None, as in facts of older versions: what
+    its own spec says.
+    """
 
     model: str
     generation: int
@@ -40,6 +45,8 @@ class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
     reason: str = ""
     tenant: TenantId = TenantId("default")
     user: str = ""
+    grace_s: int | None = None
+    drain_until_ns: int = 0
 
 
 class ReplicaReady(Fact, frozen=True, tag="replica.ready"):

@@ -31,9 +31,10 @@ def cancel_requested(cluster: Cluster, fact: f.CancelRequested, stamp: Stamp) ->
     wish = Cancel(fact.grace_s, fact.signal, fact.user)
     if job is None:
         return array_fold.cancelled_early(cluster, fact.job_id, wish)
-    if job.state in job_life.ENDED or (job.cancel is not None and job.cancel <= wish):
+    if job.state in job_life.ENDED or (job.cancel is not None and job.cancel <= wish and not job.drain_until_ns):
         return NOTHING
-    job.cancel = wish
+    job.cancel = wish if job.cancel is None else min(job.cancel, wish)
+    job.drain_until_ns = 0
     return Change((fact.job_id, *array_fold.cancelled(cluster, job, wish)))
 
 

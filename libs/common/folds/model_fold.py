@@ -55,7 +55,7 @@ def replicas_scaled(cluster: Cluster, fact: f.ReplicasScaled, stamp: Stamp) -> C
     if model is None:
         return NOTHING
     touched = [replica.job_id for replica in fact.add if _begin(cluster, model, fact, replica, stamp)]
-    touched += [job_id for job_id in fact.retire if _retire(cluster, model, job_id)]
+    touched += [job_id for job_id in fact.retire if _retire(cluster, model, fact, job_id)]
     return Change(tuple(touched), (), (fact.model,))
 
 
@@ -74,11 +74,14 @@ def _begin(cluster: Cluster, model: Model, fact: f.ReplicasScaled, replica: Repl
     return True
 
 
-def _retire(cluster: Cluster, model: Model, job_id: JobId) -> bool:
+def _retire(cluster: Cluster, model: Model, fact: f.ReplicasScaled, job_id: JobId) -> bool:
+    """A replica that a user cancelled too is stopped at once, whichever of both came first."""
     if job_id not in model.jobs:
         return False
     job = cluster.jobs[job_id]
-    wish = Cancel(job.spec.grace_s, 15)
+    wish = Cancel(job.spec.grace_s if fact.grace_s is None else fact.grace_s, 15)
+    if job.cancel is None:
+        job.drain_until_ns = fact.drain_until_ns
     job.cancel = wish if job.cancel is None else min(job.cancel, wish)
     return True
 

@@ -81,7 +81,7 @@ async def _put(client: Client, bucket: str, key: str, data: bytes) -> None:
 
 
 class KvLeadership:
-    """The scheduler's sign that it reaches a quorum; see `services.scheduler.service.Leadership`.
+    """The scheduler's sign that it reaches a quorum; see `services.scheduler.leases.Leadership`.
 
     The key holds the epoch of the term that has it. A term takes it from lower ones alone, and each write names the one before it: so
     an older leader renews no more once a later one has written, though it may not have read of that term yet.

@@ -13,7 +13,6 @@ from starlette.types import Receive
 from libs.common.cluster import Endpoint
 from services.api_gateway.auth import Principal
 from services.api_gateway.openai import request, upstream
-from services.api_gateway.openai.balancer import Balancer
 from services.api_gateway.openai.call import Call, ReplicaFailed
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
@@ -28,12 +27,12 @@ CLIENT_GONE: Final = 499
 
 
 class Dispatch:
-    """Of one gateway: the counts of its balancer are what is outstanding here."""
+    """How requests reach replicas. All HTTP servers of a gateway share its balancer, whose counts are what is outstanding here."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
         self.settings = gateway.settings
-        self.balancer = Balancer(gateway.settings.model_suspect_ms / 1_000)
+        self.balancer = gateway.balancer
 
     async def run(self, call: Call, principal: Principal, receive: Receive) -> None:
         """Reserve, dispatch, settle."""
@@ -131,6 +130,7 @@ class Dispatch:
             if response is not None:
                 response.close()
             self.balancer.end(endpoint)
+            self.gateway.reporter.ended(endpoint)
 
     def _none_ready(self, name: str) -> ApiError:
         why = self.gateway.models.why_not(name)

@@ -63,7 +63,7 @@ def ending(job: Job, exit_code: int | None = None) -> Iterator[AnyFact]:
 def decided(state: State) -> Iterator[AnyFact]:
     """All that the scheduler would say now, each folded before it is given. Who is preempted ends at once."""
     for _ in range(DECISIONS_MAX):
-        facts = decide(state, state.now_ns, Heard(quiet=state.quiet), state.wall_ns)
+        facts = decide(state, state.now_ns, Heard(quiet=state.restless.quiet), state.wall_ns)
         if not facts:
             return
         state.apply_own(facts, state.wall_ns)
