@@ -18,6 +18,7 @@ from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, Member
 from libs.common.ordering import JobQueue, Ordering
 from libs.common.plugins import Plugins
 from libs.common.preemption import Preemption
+from libs.common.refusals import Refusals
 from libs.common.reservation import Reservation
 from libs.common.tenant import Tenant as Tenant
 
@@ -109,6 +110,7 @@ class Job(msgspec.Struct):
     gpu_errors: list[tuple[GpuId, str]] = []
     # Of a replica that is to end: until when it may finish its answers (the wall clock; 0: it is stopped at once).
     drain_until_ns: int = 0
+    refusals: Refusals = Refusals()
 
     @property
     def ref(self) -> AttemptRef:

@@ -5,13 +5,28 @@ Pure. Only what is the job's own doing counts as one of its retries.
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.common import job_life
 from libs.common.cluster import Job, MemberView
 from libs.common.facts import JobClosed, JobRequeued
 from libs.common.job_life import GOES_ON
+from libs.common.ordering import SECOND_NS
 
-# A job that nodes refuse or lose this often is failed: it would go round for ever.
+# A job that its machines end this often is failed: it would go round for ever.
 ATTEMPTS_MAX: Final = 100
+# A job that nodes refuse this often is failed, with the last refusal's reason.
+REFUSALS_MAX: Final = 10
+# The job waits so long after its first refusal, after each further one twice as long, at most so long.
+BACK_OFF_NS: Final = SECOND_NS
+BACK_OFF_DOUBLINGS_MAX: Final = 6
+# A node that refused it is excluded for so many times that wait: other nodes are tried first.
+EXCLUDED_WAITS: Final = 4
+# An attempt that ended by its machine's fault is tried again at once so often; then it waits too.
+AT_ONCE_MAX: Final = 3
+# Those ends by the machine's fault that may come at once. The others take a lease or a start limit.
+SUDDEN: Final = ("supervisor_lost", job_life.GPU_FAULT, job_life.MPS_LOST)
+REFUSED: Final = "refused"
 # Its node ended it at its limit, by the node's own clock (`services/node_agent/decide.py`).
 TIME_LIMIT: Final = "time_limit"
 NODE_REMOVED: Final = "node_removed"
@@ -24,8 +39,10 @@ CANCELLED: Final = "cancelled"
 GIVEN_BACK: Final = {EXPIRED: EXPIRED, CANCELLED: "released"}
 
 
-def settled(job: Job) -> JobClosed | JobRequeued:
-    """How an attempt whose members are all over goes on. A replica that was asked to end was cancelled, whatever its exit code."""
+def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
+    """How an attempt whose members are all over goes on at `wall_ns`. A replica that was asked to end was cancelled, whatever its exit
+    code.
+    """
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
     code = _exit_code(members)
@@ -40,10 +57,29 @@ def settled(job: Job) -> JobClosed | JobRequeued:
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0)
     if reason == CANCELLED or job.cancel is not None:
         return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.CANCELLED, reason=CANCELLED, exit_code=code)
-    counted = reason not in (*job_life.BY_THE_MACHINE, NODE_REMOVED, "refused", "start_timeout")
+    counted = reason not in (*job_life.BY_THE_MACHINE, NODE_REMOVED, REFUSED, "start_timeout")
     if may_try_again(job, reason, counted):
-        return JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
+        return _again_later(job, reason, counted, wall_ns)
+    if reason == REFUSED:
+        reason = f"{REFUSED}: {next(member.reason for member in members if member.state == job_life.REFUSED)}"
     return JobClosed(job_id=job.job_id, attempt=job.attempt, outcome=job_life.FAILED, reason=reason, exit_code=code)
+
+
+def _again_later(job: Job, reason: str, counted: bool, wall_ns: int) -> JobRequeued:
+    """The next attempt waits, twice as long each time, so that no job begins attempt after attempt as fast as machines can end them."""
+    again = JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
+    wait_ns = back_off_ns(job.refusals.count) if reason == REFUSED else 0
+    if reason in SUDDEN and _tries(job) > AT_ONCE_MAX:
+        wait_ns = back_off_ns(_tries(job) - AT_ONCE_MAX - 1)
+    if not wait_ns:
+        return again
+    excluded_until_ns = wall_ns + EXCLUDED_WAITS * wait_ns if reason == REFUSED else 0
+    return replace(again, not_before_ns=wall_ns + wait_ns, excluded_until_ns=excluded_until_ns)
+
+
+def back_off_ns(before: int) -> int:
+    """How long a job waits that waited so often before."""
+    return BACK_OFF_NS << min(before, BACK_OFF_DOUBLINGS_MAX)
 
 
 def _reason(job: Job, members: list[MemberView]) -> str:
@@ -65,7 +101,7 @@ def _reason(job: Job, members: list[MemberView]) -> str:
         if any(member.reason == reason for member in members):
             return reason
     if any(member.state == job_life.REFUSED for member in members):
-        return "refused"
+        return REFUSED
     return "signalled" if any(member.signal and member.reason != "stopped" for member in members) else "failed"
 
 
@@ -92,8 +128,10 @@ def may_try_again(job: Job, reason: str, counted: bool) -> bool:
     """A replica only where it was refused (its port may be taken there): else its model makes another, later after each crash."""
     if _tries(job) >= ATTEMPTS_MAX or reason == TIME_LIMIT:
         return False
+    if reason == REFUSED:
+        return job.refusals.count + 1 < REFUSALS_MAX
     if job.spec.serve is not None:
-        return reason == "refused"
+        return False
     if counted:
         return job.retries_used < job.spec.retries
-    return job.spec.requeue or reason in ("refused", "start_timeout")
+    return job.spec.requeue or reason == "start_timeout"

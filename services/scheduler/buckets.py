@@ -21,7 +21,7 @@ def bucket_for(job: Job, wall_ns: int) -> str:
         case job_life.PENDING:
             return ENQUEUE if job.admitted else ""
         case job_life.QUEUED:
-            return _of_waiting(job)
+            return _of_waiting(job, wall_ns)
         case job_life.BEGUN:
             return SETTLE if all_over(job) else ""
         case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
@@ -32,13 +32,15 @@ def bucket_for(job: Job, wall_ns: int) -> str:
             return ""
 
 
-def _of_waiting(job: Job) -> str:
-    """One that somebody holds, that waits for another one, or that is an array and waits for its elements, is in no rule's hands; one that
-    has devices reserved is not in line.
+def _of_waiting(job: Job, wall_ns: int) -> str:
+    """One that somebody holds, that waits for another one, that waits after a refusal, or that is an array and waits for its elements, is
+    in no rule's hands; one that has devices reserved is not in line.
     """
     if job.cancel is not None or job.order.in_vain:
         return WITHDRAW if all_over(job) else ""
-    return "" if job.order.held or job.order.waits or job.preemption.reserved or not job.has_room else WAIT
+    if job.order.held or job.order.waits or job.preemption.reserved or not job.has_room:
+        return ""
+    return "" if job.refusals.waits(wall_ns) else WAIT
 
 
 def wants_stop(job: Job, wall_ns: int) -> bool:
@@ -65,6 +67,14 @@ def due_ns(job: Job) -> int:
     if job.spec.allocation is None or job.state not in (job_life.PLACED, job_life.RUNNING) or job.stop_reason:
         return 0
     return job.expires_ns if is_warned(job) else max(1, job.expires_ns - job.spec.allocation.warn_s * SECOND_NS)
+
+
+def turns_ns(job: Job, wall_ns: int) -> int:
+    """When the job is to be looked at again although no fact touched it: it is due, or a wait after a refusal is over; 0: never."""
+    if job.state == job_life.QUEUED:
+        return job.refusals.changes_ns(wall_ns)
+    due = due_ns(job)
+    return due if due >= max(1, wall_ns) else 0
 
 
 def is_warned(job: Job) -> bool:

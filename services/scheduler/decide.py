@@ -118,7 +118,7 @@ def settle(state: State) -> Sequence[AnyFact]:
     job = state.first(SETTLE)
     if job is None:
         return NONE
-    return (settled(job) if job.elements is None else array_ended(job),)
+    return (settled(job, state.wall_ns) if job.elements is None else array_ended(job),)
 
 
 def stop(state: State) -> Sequence[AnyFact]:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from libs.common.cluster import Job
-from libs.common.model import JobId, TenantId
+from libs.common.model import JobId, NodeId, TenantId
 from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.policies import OrderKey
 
@@ -69,10 +69,11 @@ class Waiting(NamedTuple):
     lane: LaneId
 
 
-def shape_of(job: Job) -> Shape:
+def shape_of(job: Job, excluded: tuple[NodeId, ...] = ()) -> Shape:
+    """`excluded` are the nodes that refused the job lately."""
     reserved = (job.spec.reservation, job.user) if job.spec.reservation else ("", "")
     held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
-    return Shape(job.tenant, wish_of(job.spec), job.spec.time_limit_s.bit_length(), reserved, held_s)
+    return Shape(job.tenant, wish_of(job.spec, excluded), job.spec.time_limit_s.bit_length(), reserved, held_s)
 
 
 class Ask(NamedTuple):
@@ -248,16 +249,22 @@ class Queue:
         # The cluster as it was built when somebody last asked (`Capacity.builds`).
         self.built = 0
 
+    def shape(self, job: Job) -> Shape:
+        """What makes the job equal to others for placement; it is known for a job that waits."""
+        waiting = self.waiting.get(job.job_id)
+        return waiting.shape if waiting is not None else shape_of(job)
+
     def wish(self, job: Job) -> Wish:
-        """What the job asks of a place; of one that waits it is known."""
+        """What the job asks of a place."""
         waiting = self.waiting.get(job.job_id)
         return waiting.shape.wish if waiting is not None else wish_of(job.spec)
 
-    def add(self, job: Job, key: OrderKey, lane_id: LaneId) -> None:
-        """The job waits there from now on, wherever it waited before."""
+    def add(self, job: Job, key: OrderKey, lane_id: LaneId, excluded: tuple[NodeId, ...] = ()) -> None:
+        """The job waits there from now on, wherever it waited before; not for the `excluded` nodes."""
         known = self.waiting.get(job.job_id)
-        same = known is not None and known.shape.lasts == job.spec.time_limit_s.bit_length()
-        entry = Waiting(key, job.job_id, known.shape if known is not None and same else shape_of(job), lane_id)
+        same = known is not None and known.shape.lasts == job.spec.time_limit_s.bit_length() and known.shape.wish.excluded == excluded
+        shape = known.shape if known is not None and same else shape_of(job, excluded)
+        entry = Waiting(key, job.job_id, shape, lane_id)
         if entry == known:
             return
         self._leave(known)

@@ -29,7 +29,7 @@ from libs.common.folds.job_fold import homes
 from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId, attempt_key
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
-from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WAIT, WITHDRAW, bucket_for, due_ns, waits_to_start
+from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WAIT, WITHDRAW, bucket_for, turns_ns, waits_to_start
 from services.scheduler.outlook import Outlook
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
@@ -248,10 +248,10 @@ class State:
             self._wait(self.cluster.jobs[job_id])
 
     def _wait(self, job: Job) -> None:
-        self.queue.add(job, self.key_of(job), self.lane_of(job))
-        turns_ns = self.policy_of(self.queue_of(job)).turns_ns
-        if turns_ns is not None and turns_ns(job) >= self.wall_ns:
-            heappush(self.turns, (turns_ns(job), job.job_id))
+        self.queue.add(job, self.key_of(job), self.lane_of(job), job.refusals.avoided(self.wall_ns))
+        key_turns_ns = self.policy_of(self.queue_of(job)).turns_ns
+        if key_turns_ns is not None and key_turns_ns(job) >= self.wall_ns:
+            heappush(self.turns, (key_turns_ns(job), job.job_id))
 
     def _follow(self, placed: JobPlaced) -> None:
         """Own placements change nothing of a node but what is free there."""
@@ -322,8 +322,8 @@ class State:
         self._note_reserved(job_id, job)
         if job is not None:
             self._note_attempt(job)
-            if due_ns(job) >= max(1, self.wall_ns):
-                heappush(self.turns, (due_ns(job), job_id))
+            if (at_ns := turns_ns(job, self.wall_ns)) > 0:
+                heappush(self.turns, (at_ns, job_id))
             if job.spec.serve is not None:
                 self._note_draining(job)
             if job.spec.preemptible:
@@ -346,7 +346,7 @@ class State:
         if job is not None and job.preemption.reserved:
             kept, own = [hold for member in job.preemption.reserved for hold in member.gpus], attempt_key(job_id, job.attempt)
             share = sum([hold.share for hold in kept if own not in self.cluster.gpus[hold.uuid].holds])
-            shape = old.shape if old is not None else shape_of(job)
+            shape = old.shape if old is not None else shape_of(job, job.refusals.avoided(self.wall_ns))
             self.reserved[job_id] = Kept(shape.on(len(job.preemption.reserved)), share)
             self.reserved_share[job.tenant] += share
             self.queue.version += 1

@@ -83,6 +83,7 @@ LEFT_AT_DEFAULT = (
     "queue.set.backfill",
     "queue.set.time_slice_s",
     "job.preempted.sliced",
+    *("job.requeued.not_before_ns", "job.requeued.excluded_until_ns"),
 )
 
 

@@ -122,8 +122,8 @@ def test_one_that_never_began_is_placed_again_for_its_whole_time() -> None:
     state = given(registered("a"), waiting("j", allocation=Allocation(HOUR), requeue=False))
     decisions(state, 5)
     hear(state, f.JobRefused(job_id=J, attempt=1, node_id=member("a").node_id, reason="no device"), released("j", "a"))
-    again = [fact for fact in decisions(state, 9) if isinstance(fact, f.JobPlaced)]
-    assert [(fact.attempt, fact.expires_ns) for fact in again] == [(2, (HOUR + 9) * SECOND_NS)]
+    again = [fact for now_s in (9, 14) for fact in decisions(state, now_s) if isinstance(fact, f.JobPlaced)]
+    assert [(fact.attempt, fact.expires_ns) for fact in again] == [(2, (HOUR + 14) * SECOND_NS)]
 
 
 def test_how_long_something_was_held_says_nothing_of_how_long_its_tenant_s_jobs_run() -> None:

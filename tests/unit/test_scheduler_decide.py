@@ -272,7 +272,8 @@ def test_a_refusal_of_one_member_stops_the_gang_and_requeues_it() -> None:
         tell(state.cluster, fact)
     again = State(state.cluster)
     again.epoch = state.epoch
-    assert f.JobRequeued(job_id=JobId("j"), attempt=1, reason="refused", counted=False) in decisions(again)
+    (requeued,) = decisions(again)
+    assert isinstance(requeued, f.JobRequeued) and (requeued.reason, requeued.counted) == ("refused", False)
 
 
 def test_a_device_that_another_node_reports_now_is_free_there_when_its_hold_is_given_back() -> None:

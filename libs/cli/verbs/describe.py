@@ -68,6 +68,7 @@ def _print_job(job: Json) -> None:
         ("Grown", _times_said(job.get("grown"))),
         ("Checkpoint", _checkpoints(job)),
         ("GPU errors", "; ".join(job.get("gpu_errors") or ())),
+        ("Refused", _refused(job)),
         ("Port", job.get("port") or None),
     ):
         if text not in (None, ""):
@@ -105,6 +106,13 @@ def _times(job: Json) -> str:
 def _preempted(job: Json) -> str:
     times = _times_said(job.get("preemptions"))
     return f"{times}, last for {job.get('preempted_by')}" if times else ""
+
+
+def _refused(job: Json) -> str:
+    """How often nodes refused it, the last reason, and which nodes."""
+    times = _times_said(job.get("refusals"))
+    nodes = ", ".join(job.get("excluded_nodes") or ())
+    return f"{times}, lately by {nodes}: {job.get('refused_reason')}" if times else ""
 
 
 def _times_said(times: int | None) -> str:

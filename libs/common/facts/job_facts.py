@@ -72,12 +72,18 @@ class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
 
 
 class JobRequeued(Fact, frozen=True, tag="job.requeued"):
-    """`attempt` is the one that ended. `counted` says whether it used up one of the user's retries."""
+    """`attempt` is the one that ended. `counted` says whether it used up one of the user's retries.
+
+    The next attempt is not placed before `not_before_ns` has passed, and not on a node that refused
+    this one before `excluded_until_ns` has (the wall clock; 0: no such time).
+    """
 
     job_id: JobId
     attempt: int
     reason: str
     counted: bool
+    not_before_ns: int = 0
+    excluded_until_ns: int = 0
 
 
 class JobClosed(Fact, frozen=True, tag="job.closed"):

@@ -142,6 +142,7 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
         return NOTHING
     nodes = homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
+    _note_refusals(job, fact)
     _forget_attempt(cluster, job)
     job.state = job_life.QUEUED
     job.reason = fact.reason
@@ -150,6 +151,14 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
     job.queued_ns, job.placed_ns, job.started_ns = stamp.at_ns, 0, 0
     tenant_of(cluster, job.tenant).waiting += 1
     return Change((fact.job_id,), nodes)
+
+
+def _note_refusals(job: Job, fact: f.JobRequeued) -> None:
+    """Remember until when the next attempt waits, and which nodes it avoids. Facts of before these times have none."""
+    if fact.not_before_ns:
+        refused = [member for member in job.members.values() if member.state == job_life.REFUSED]
+        nodes, reason = [member.node_id for member in refused], refused[0].reason if refused else ""
+        job.refusals = job.refusals.with_one_more(nodes, reason, fact.not_before_ns, fact.excluded_until_ns)
 
 
 def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:

@@ -173,7 +173,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"attempt {x.attempt} uses {x.used_bytes >> 20} MiB of GPU {x.uuid}, its part is {x.share_bytes >> 20}"
         + (f": it is ended after {x.grace_s} s of that" if x.grace_s else "")
     ),
-    f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again",
+    f.JobRequeued: lambda x: f"attempt {x.attempt} over ({x.reason}), queued again{', after a wait' if x.not_before_ns else ''}",
     f.JobClosed: lambda x: f"{x.outcome}{': ' + x.reason if x.reason not in ('', x.outcome) else ''}",
     f.ReplicasScaled: _replicas,
     f.NodeDeclaredDead: lambda x: f"node {x.node_id} declared dead by {x.user or 'someone'}: incarnation {x.incarnation}",

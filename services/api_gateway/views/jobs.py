@@ -45,6 +45,7 @@ class JobShown(msgspec.Struct):
     An attempt has `nodes` to `nodes_max` of them, `node_ids` says which.
     `preemptions` says how often it made room, the last time for `preempted_by`; `grown`, how often it began anew with more nodes;
     `reserved` are the nodes where devices are kept for it.
+    `refusals` says how many attempts nodes refused, the last one for `refused_reason`; `excluded_nodes` are those that did so lately.
 
     `user_id` is `user`, `max_execution_time` is `time_limit_s` (null: none), under the names that others use. `gpu_affinity` is the
     `gpu_uuids` that it asked for: on no other devices does it run; empty: on any. `array` is of an array; `element_of` is its id in its
@@ -105,12 +106,21 @@ class JobShown(msgspec.Struct):
     checkpointed_at: str | None
     reserved: list[str]
     gpu_errors: list[str]
+    refusals: int = 0
+    refused_reason: str = ""
+    excluded_nodes: list[str] = []
     warnings: list[str] = []
     array: ArrayShown | None = None
     element_of: str = ""
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
+    shown, refused = _shown(cluster, job), job.refusals
+    shown.refusals, shown.refused_reason, shown.excluded_nodes = refused.count, refused.reason, sorted(refused.excluded)
+    return shown
+
+
+def _shown(cluster: Cluster, job: Job) -> JobShown:
     spec, members = job.spec, sorted(job.members.values(), key=lambda member: member.rank)
     return JobShown(
         id=job.job_id,

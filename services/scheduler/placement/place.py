@@ -74,7 +74,7 @@ class Place:
 
     def is_meant(self, wish: Wish) -> bool:
         """What the job says of the node itself, and what it needs of it beside devices."""
-        if wish.means and lacking(self.node.isolation, wish.means):
+        if self.node_id in wish.excluded or (wish.means and lacking(self.node.isolation, wish.means)):
             return False
         listed = not wish.node_list or self.node_id in wish.node_list
         return listed and all(self.node.labels.get(name) == value for name, value in wish.labels)

@@ -39,7 +39,7 @@ class Ranking:
         self.levels: Final[dict[int, int]] = {}
         self.best: Final[dict[int, Ranked]] = {}
         # Whether all that matters of a node is what it is built of and what is free.
-        self._plain: Final = not (wish.labels or wish.node_list or wish.uuids or wish.apart or wish.means)
+        self._plain: Final = not (wish.labels or wish.node_list or wish.uuids or wish.apart or wish.means or wish.excluded)
         # A node of which no device has so much free, or not so many are wholly free, serves nobody.
         self._least: Final = wish.share if wish.gpus else 0
         self._wholes: Final = wish.gpus if wish.whole else 0

@@ -34,7 +34,7 @@ _WORDS: Final = re.compile(r"[^a-z0-9]+")
 
 class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """As in JobSpec, per node. `share` is 0 where memory or a MIG profile says which part; `required` and `ignored` name levels; `means`
-    are what a node must not have lost (`libs/common/means.py`).
+    are what a node must not have lost (`libs/common/means.py`); `excluded` nodes have refused the job lately.
     """
 
     nodes: int = 1
@@ -58,6 +58,7 @@ class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     mixed: bool = False
     strategy: str = ""
     means: tuple[str, ...] = ()
+    excluded: tuple[NodeId, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -104,7 +105,7 @@ class Wish(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         )
 
 
-def wish_of(spec: JobSpec) -> Wish:
+def wish_of(spec: JobSpec, excluded: tuple[NodeId, ...] = ()) -> Wish:
     levels = {level: getattr(spec, level) for level in LEVELS}
     if not spec.allow_cross_numa:
         levels["numa"] = REQUIRED
@@ -130,6 +131,7 @@ def wish_of(spec: JobSpec) -> Wish:
         spec.mixed,
         spec.placement,
         needed(spec),
+        excluded,
     )
 
 

@@ -30,5 +30,7 @@ def again(job: Job, what: str, spec: JobSpec) -> Change:
 
 
 def changeable(job: Job) -> bool:
-    """Whether its user can submit it again: not a replica, which its model makes; and one that is kept back has other worries."""
-    return job.spec.serve is None and not job.order.held and not job.order.waits and job.has_room
+    """Whether its user can submit it again: not a replica, which its model makes; and one that is kept back or was refused has other
+    worries. A new job would be tried again on the node that refused it.
+    """
+    return job.spec.serve is None and not job.refusals.count and not job.order.held and not job.order.waits and job.has_room

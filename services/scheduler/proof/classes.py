@@ -13,12 +13,13 @@ from libs.common.means import FLAGS, lacking, why_lacking
 from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.place import Place, host_serves, takes
-from services.scheduler.placement.wish import Wish, wish_of
+from services.scheduler.placement.wish import Wish
 from services.scheduler.state import State
 
 Blocker = dict[str, Any]
 
 NAMED_MAX: Final = 8
+REFUSED: Final = "refused this job lately"
 
 
 class No(NamedTuple):
@@ -37,7 +38,7 @@ class Nodes(NamedTuple):
 
 def node_blockers(state: State, job: Job) -> Nodes:
     """The nodes that cannot take a member now, by what they are built of and what rules them out; the largest class first."""
-    wish = wish_of(job.spec)
+    wish = state.queue.wish(job)
     classes: dict[tuple[str, str], list[tuple[int, NodeId]]] = {}
     for node in state.cluster.nodes.values():
         no = _no(state, node, job, wish)
@@ -90,6 +91,8 @@ def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
 
 
 def _host_no(place: Place, wish: Wish) -> No | None:
+    if place.node_id in wish.excluded:
+        return No(REFUSED)
     lack = lacking(place.node.isolation, wish.means)
     if lack:
         return No(_lost(lack, why_lacking(place.node.isolation, lack)))

@@ -13,7 +13,6 @@ from libs.common.facts import JobPlaced
 from libs.common.model import JobId
 from libs.common.words import counted
 from services.scheduler.placement.choose import possible
-from services.scheduler.placement.wish import wish_of
 from services.scheduler.policies.srsf import expected_of
 from services.scheduler.proof.trial import decided, ending, places, tell
 from services.scheduler.state import State
@@ -49,6 +48,8 @@ def estimate(state: State, job: Job) -> Estimate:
     if job.preemption.reserved:
         return Estimate(None, "none: as soon as those that make room for it have saved their work and ended")
     now = state.wall_ns
+    if job.refusals.waits(now):
+        return Estimate((job.refusals.not_before_ns - now) // (1_000 * MS) + 1, "when its wait is over, if a node is free then")
     ends = [end for job_id in state.noted if (end := _end(state, state.cluster.jobs[job_id])) is not None]
     silent = len(state.noted) - len(ends)
     heapify(ends)
@@ -94,7 +95,9 @@ def _basis(words: Counter[str]) -> str:
 
 
 def _none(state: State, job: Job, silent: int, more: bool) -> str:
-    if not possible(state.capacity, wish_of(job.spec)):
+    if job.refusals.avoided(state.wall_ns) and not possible(state.capacity, state.queue.wish(job)):
+        return "none: nodes that refused it are excluded for a while"
+    if not possible(state.capacity, state.queue.wish(job)):
         return "none: this cluster cannot hold it as it is"
     if more:
         return f"none: not once the next {ENDS_MAX} jobs ended"

@@ -8,14 +8,15 @@ from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU
 from libs.common.ordering import SECOND_NS
 from libs.common.words import counted
+from services.scheduler.attempts import REFUSALS_MAX, REFUSED
 from services.scheduler.limits import hours_asked, hours_left, over_budget, over_limit, passes_limit
-from services.scheduler.placement.choose import NOTHING, choose, possible
+from services.scheduler.placement.choose import NOTHING, choose_for, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.proof import order
 from services.scheduler.proof.classes import Blocker, blocker, node_blockers
 from services.scheduler.proof.order import Before
-from services.scheduler.queue import Shape, shape_of
+from services.scheduler.queue import Shape
 from services.scheduler.reservations import closed_to, is_early, window_words
 from services.scheduler.state import State
 
@@ -33,7 +34,29 @@ def of(state: State, job: Job, ahead: Before) -> Reason:
         return _kept_back(state, job)
     if job.preemption.reserved:
         return _room_is_made(state, job)
+    if job.refusals.waits(state.wall_ns):
+        return _after_failure(state, job)
     return _asked(state, job, ahead) if job.has_room else _at_once(job)
+
+
+def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
+    """When it is tried again, and how often it was refused by now."""
+    left_s = max(0, job.refusals.changes_ns(state.wall_ns) - state.wall_ns) // SECOND_NS + 1
+    times = f"{job.refusals.count} of at most {REFUSALS_MAX} times"
+    found = [blocker("refused by its nodes", job.refusals.count, job.refusals.reason), *nodes]
+    remedy = f"wait, or mend what the node says and submit it again (muster describe {job.job_id})"
+    return Reason(f"{text}; refused {times}, tried again in {left_s} s", found, remedy)
+
+
+def _after_failure(state: State, job: Job) -> Reason:
+    """It waits before its next attempt, because a node refused it or its machine ended it several times."""
+    if job.reason == REFUSED:
+        nodes = ", ".join(job.refusals.avoided(state.wall_ns))
+        return _refused(state, job, f"{nodes} refused it: {job.refusals.reason}", [])
+    left_s = max(0, job.refusals.not_before_ns - state.wall_ns) // SECOND_NS + 1
+    text = f"{job.attempt - 1} attempts ended by their machines' faults, the last one as {job.reason}"
+    found = [blocker("waits before its next attempt", 1, job.reason)]
+    return Reason(f"{text}: it is tried again in {left_s} s", found, f"muster log -j {job.job_id}")
 
 
 def _kept_back(state: State, job: Job) -> Reason:
@@ -75,7 +98,7 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
     if is_early(state, job):
         early = f"its reservation {job.spec.reservation} has not begun"
         return Reason(early, nodes.blockers, "muster reservations says when it begins")
-    shape = shape_of(job)
+    shape = state.queue.shape(job)
     tenant = tenant_of(state.cluster, job.tenant)
     if tenant.exhausted:
         return _spent(tenant, nodes.blockers)
@@ -85,8 +108,10 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
         least = "" if shape.wish.share else "at least "
         return _at_limit(state, tenant, f"{least}{_gpus(shape.wish.least_share)}", nodes.blockers)
     if not possible(state.capacity, shape.wish):
+        if shape.wish.excluded and possible(state.capacity, wish_of(job.spec)):
+            return _refused(state, job, f"the nodes that could run it refused it: {job.refusals.reason}", nodes.blockers)
         return Reason(f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}", nodes.blockers, _other(state, job))
-    choice = choose(state.capacity, job.spec, circle_of(state.cluster, job.tenant), closed_to(state, job))
+    choice = choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant), closed_to(state, job))
     if passes_limit(state, shape, choice):
         return _at_limit(state, tenant, _gpus(sum(hold.share for _, holds in choice for hold in holds)), nodes.blockers)
     queue = [blocker("queue order", ahead.many, f"by the order of its queue ({order.policy_name(state, job)})")] if ahead.many else []

@@ -3,7 +3,8 @@ passes it.
 
 Who is first is the line's own word (`services/scheduler/line.py`); from when on it fits is asked here of the cluster without the attempts
 that will have ended, one after the other. Who was first when devices were reserved for it may be placed there later. Looked at only where
-the scheduler had read all that stands in the log before its commit, its own too, and no nodes are kept for anybody.
+the scheduler had read all that stands in the log before its commit, its own too, and no nodes are kept for anybody: not where a job waits
+after a refusal or avoids the nodes that refused it, for when that ends within a commit is the scheduler's own clock to say.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class BackfillNeverDelaysTheHead(Checker):
     def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
         self.first = None
         placed = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
-        known = commit.seen == cluster.seq - 1 and not cluster.reservations
+        known = commit.seen == cluster.seq - 1 and not cluster.reservations and not _any_refused(cluster, stamp.at_ns)
         if placed is not None and known and not placed.preemption.reserved:
             first = self._passed_by(cluster, placed)
             if first is not None:
@@ -82,6 +83,11 @@ class BackfillNeverDelaysTheHead(Checker):
                 self.fail(f"{placed.job_id} passes {job_id}, which nobody may pass in queue {queue.name}")
             found = found or job
         return None
+
+
+def _any_refused(cluster: Cluster, at_ns: int) -> bool:
+    waiting = (job for job in cluster.jobs.values() if job.state == job_life.QUEUED)
+    return any(job.refusals.changes_ns(at_ns - LATE_NS) for job in waiting)
 
 
 def _fits_from(cluster: Cluster, first: Job, now_ns: int, stranger: Job | None) -> int:

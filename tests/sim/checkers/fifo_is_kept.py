@@ -67,4 +67,5 @@ def _could_go(job: Job, placed: Job) -> bool:
         placed.spec.reservation and placed.user,
     )
     asks_no_more = asks_no_more and waits_for and (job.spec.time_limit_s or FOREVER) <= (placed.spec.time_limit_s or FOREVER)
-    return asks_no_more and alike and job.has_room and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)
+    kept_back = job.cancel or job.order.held or job.order.waits or job.order.in_vain or job.refusals.not_before_ns
+    return asks_no_more and alike and job.has_room and not kept_back

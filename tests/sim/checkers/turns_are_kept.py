@@ -56,7 +56,7 @@ class TurnsAreKept(Checker):
         for job in cluster.jobs.values():
             waits = job.state == job_life.QUEUED and not (job.cancel or job.order.held or job.order.waits or job.order.in_vain)
             alike = _queue(cluster, job) is queue and job.spec.priority == placed.spec.priority and job.elements is None
-            known = self.touched.get(job.job_id, 0) <= seen and not job.preemption.reserved
+            known = self.touched.get(job.job_id, 0) <= seen and not job.preemption.reserved and not job.refusals.not_before_ns
             if waits and alike and known and job.preemption.sliced_ns < kept.sliced_ns and shape_of(job) == shape_of(placed):
                 self.fail(f"{placed.job_id} is placed before {job.job_id}, whose last turn was over before its own")
 
