@@ -133,11 +133,18 @@ EMPTY_NAMES: Final = ("manager", "handler", "handlers", "util", "utils", "helper
 # Where everything is caught, and why.
 WIDE_CATCHES: Final = {
     "libs/common/service.py in run": "the one place: logs the cause and exits with its code",
+    "libs/common/service.py in _until_stopped": "the same, once the event loop runs",
     "services/scheduler/plugged.py in _ask": "a plug-in raises anything, and never stops a scheduler",
     "services/node_agent/drivers/child.py in _open": "the bindings raise anything, on import too; each vendor is tried by itself",
     "services/node_agent/supervision/serving.py in serve": "a forked child ends by os._exit, and writes down its own bug first",
     "services/scheduler/aside.py in _leave": "a forked child ends by os._exit, and writes down its own bug first",
     "tests/sim/loop.py in run_in_executor": "hands a function's error to the future, as a real executor does",
+}
+# Where a cancellation is caught and not always raised again, and why.
+CAUGHT_CANCELLATIONS: Final = {
+    "libs/cli/execution.py in _forward": "a future's, on a thread: the command has ended",
+    "services/api_gateway/openai/dispatch.py in _guarded": "its own guard's, which it takes back; any other is raised",
+    "services/node_agent/supervision/zygote_link.py in close": "of a task that it has just cancelled itself",
 }
 MACHINE_PATHS: Final = re.compile(r"(?<![\w.~$}-])/(?:work|root|home)/")
 
@@ -209,6 +216,12 @@ def test_nothing_catches_everything_but_where_it_must() -> None:
     assert sorted(found for path in code() for found in tidy.wide_catches(path)) == sorted(WIDE_CATCHES)
 
 
+def test_no_cancellation_is_swallowed() -> None:
+    assert sorted(found for path in sources("libs", "services") for found in tidy.forgotten_cancellations(path)) == sorted(
+        CAUGHT_CANCELLATIONS
+    )
+
+
 def test_every_module_says_what_it_is() -> None:
     bare = [path for path in code() if tree(path).body and not ast.get_docstring(tree(path))]
     assert [name(path) for path in bare] == []
@@ -271,6 +284,19 @@ class TestTheReadingItself:
         monkeypatch.setattr(tidy, "ROOT", tmp_path)
         (tmp_path / "a.py").write_text(text)
         assert tidy.set_loops(tmp_path / "a.py") == []
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "def f():\n    try: pass\n    except asyncio.CancelledError: pass",
+            "def f():\n    try: pass\n    except (OSError, CancelledError):\n        if x: raise",
+            "def f():\n    with contextlib.suppress(asyncio.CancelledError): pass",
+        ],
+    )
+    def test_a_swallowed_cancellation_is_found(self, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tidy, "ROOT", tmp_path)
+        (tmp_path / "a.py").write_text(text)
+        assert tidy.forgotten_cancellations(tmp_path / "a.py") == ["a.py in f"]
 
     def test_an_equality_of_floats_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tidy, "ROOT", tmp_path)

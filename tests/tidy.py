@@ -191,6 +191,28 @@ def wide_catches(path: Path) -> list[str]:
     return found
 
 
+def forgotten_cancellations(path: Path) -> list[str]:
+    """Handlers that catch CancelledError and do not raise it on every way out, as `path in function`."""
+    found = []
+    for function in ast.walk(tree(path)):
+        if isinstance(function, FUNCTIONS):
+            for node in ast.walk(function):
+                handler = isinstance(node, ast.ExceptHandler) and _names_cancellation(node.type) and not _raises(node)
+                suppressed = isinstance(node, ast.Call) and _said(node.func) == "suppress" and any(map(_names_cancellation, node.args))
+                if handler or suppressed:
+                    found.append(f"{name(path)} in {function.name}")
+    return found
+
+
+def _names_cancellation(caught: ast.expr | None) -> bool:
+    kinds = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(kind is not None and _said(kind) == "CancelledError" for kind in kinds)
+
+
+def _raises(handler: ast.ExceptHandler) -> bool:
+    return isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None
+
+
 def _is_wide(caught: ast.expr | None) -> bool:
     kinds = caught.elts if isinstance(caught, ast.Tuple) else [caught]
     return any(kind is None or _said(kind) in ("Exception", "BaseException") for kind in kinds)

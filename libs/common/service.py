@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, NoReturn, Protocol
 
@@ -23,6 +24,7 @@ from libs.common.clock import ClockWatch
 from libs.common.configuration import read
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
+from libs.common.serving_tasks import serve_together
 from libs.common.settings import Settings, environment
 from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.writer import Writer, was_stored
@@ -33,6 +35,8 @@ TICK_S: Final = 0.1
 ROUND_GROUPS_MAX: Final = 256
 # Facts decided but not yet acknowledged; past this the service waits for the log.
 AHEAD_FACTS_MAX: Final = 8_192
+# How long a process may take to end once its work is over.
+END_S: Final = 10.0
 # New objects between two looks of the collector, and how many looks at those it takes before it looks at older ones too.
 YOUNG_MAX: Final = 10_000
 LOOKS_AT_YOUNG: Final = 1_000
@@ -128,10 +132,7 @@ class Shell:
 
     async def serve(self) -> None:
         """Read, decide and append for ever; raises what ends this process (Fenced, Unavailable, Corrupt, a bug)."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.writer.run(), name="writer")
-            tasks.create_task(self._read(), name="reader")
-            tasks.create_task(self._tick(), name="ticker")
+        await serve_together(writer=self.writer.run(), reader=self._read(), ticker=self._tick())
 
     async def _read(self) -> None:
         self.live = True
@@ -204,17 +205,26 @@ def run(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, Non
         settings = read(sys.argv[1:])
         os.environ.update(environment(settings))  # what this process starts has the same ones
         logging.basicConfig(level=settings.log_level, format=f"%(asctime)s {name} %(levelname)s %(message)s", stream=sys.stderr)
-        uvloop.run(_until_stopped(main, settings))
+        code = uvloop.run(_until_stopped(name, main, settings))
     except BaseException as error:
-        sys.exit(_exit_code(name, error))
-    sys.exit(0)
+        code = _exit_code(name, error)
+    sys.exit(code)
 
 
-async def _until_stopped(main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]], settings: Settings) -> None:
+async def _until_stopped(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, None, None]], settings: Settings) -> int:
+    """Return the exit code. From the end of `main` on the process lasts END_S at most, even if a task or a thread never ends."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await main(settings, stop)
+    code = 0
+    try:
+        await main(settings, stop)
+    except BaseException as error:
+        code = _exit_code(name, error)
+    last = threading.Timer(END_S, os._exit, (code,))
+    last.daemon = True
+    last.start()
+    return code
 
 
 def _exit_code(name: str, error: BaseException) -> int:

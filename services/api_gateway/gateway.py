@@ -19,6 +19,7 @@ from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.model import JobId
+from libs.common.serving_tasks import serve_together
 from libs.common.settings import Settings
 from libs.common.transport import archive, snapshot_store
 from libs.common.transport.bus import Bus
@@ -130,14 +131,15 @@ class Gateway:
             await self.admission.listen()
             await self.upload_answers.listen()
             await self.reporter.report()  # the scheduler knows of this gateway before its first request
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.writer.run(), name="writer")
-                tasks.create_task(self._read(), name="reader")
-                tasks.create_task(self._survey(), name="survey")
-                tasks.create_task(self._take_pulse(), name="pulse")
-                tasks.create_task(self.access.run(), name="access")
-                tasks.create_task(self.reporter.run(), name="reporter")
-                self.caught_up = True
+            self.caught_up = True
+            await serve_together(
+                writer=self.writer.run(),
+                reader=self._read(),
+                survey=self._survey(),
+                pulse=self._take_pulse(),
+                access=self.access.run(),
+                reporter=self.reporter.run(),
+            )
         finally:
             await self.upstream.close()
 

@@ -5,16 +5,18 @@ It listens before it has replayed, so that /livez and /readyz answer meanwhile; 
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 
 import uvicorn
 
 from libs.common import subjects
-from libs.common.cancellation import before
+from libs.common.cancellation import before, end_all
 from libs.common.clock import SystemClock
 from libs.common.errors import Unavailable
 from libs.common.messages.channel_messages import WINDOW_BYTES
+from libs.common.serving_tasks import serve_together, until
 from libs.common.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvOutputs
@@ -48,17 +50,28 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
     servers = [server_for(gateway, host, port)]
     if gateway.settings.gateway_tls_host:
         servers.append(server_for(gateway, gateway.settings.gateway_tls_host, gateway.settings.gateway_tls_port, tls=True))
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(gateway.run(), name="gateway")
-        listening = [tasks.create_task(_listen(server), name="http") for server in servers]
-        await asyncio.wait((tasks.create_task(stop.wait(), name="stop"), *listening, running), return_when=asyncio.FIRST_COMPLETED)
+    try:
+        await serve_together(gateway=gateway.run(), http=_answer_until(stop, gateway, servers))
+    finally:
         stop.set()
+
+
+async def _answer_until(stop: asyncio.Event, gateway: Gateway, servers: Sequence[uvicorn.Server]) -> None:
+    """Answer HTTP until `stop` is set or a server ends; then let open requests end, and record what they asked for."""
+    stopping = asyncio.create_task(until(stop), name="stop")
+    listening = [asyncio.create_task(_listen(server), name="http") for server in servers]
+    try:
+        await asyncio.wait((stopping, *listening), return_when=asyncio.FIRST_COMPLETED)
         for server in servers:
             server.should_exit = True
         await asyncio.wait(listening, timeout=2 * gateway.settings.gateway_stop_ms / 1_000)
-        if gateway.caught_up and not running.done():
+        if gateway.caught_up:
             await gateway.access.drain()
-        running.cancel()
+    finally:
+        await end_all([stopping, *listening])
+    for task in listening:
+        if not task.cancelled():
+            task.result()
 
 
 async def _listen(server: uvicorn.Server) -> None:

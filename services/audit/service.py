@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Final
 
 from libs.common.errors import Corrupt, Trimmed, Unavailable
+from libs.common.serving_tasks import serve_together, until
 from libs.common.transport import snapshot_store
 from libs.common.transport.log import Entry, Log
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
@@ -42,13 +43,8 @@ class Audit:
 
     async def run(self, stop: asyncio.Event, beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()) -> None:
         """Follow the log until `stop`; all of `beside` run with it."""
-        tasks = [asyncio.create_task(self._follow(), name="follow"), asyncio.create_task(_until(stop), name="stop")]
-        tasks += [asyncio.create_task(each()) for each in beside]
-        done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
-        for task in done:
-            task.result()
+        lives = {f"beside-{number}": each() for number, each in enumerate(beside)}
+        await serve_together(follow=self._follow(), stop=until(stop), **lives)
 
     async def beyond(self, seq: int) -> None:
         """Returns when more than commit `seq` is archived."""
@@ -82,10 +78,6 @@ class Audit:
             except Unavailable as error:
                 logger.error("the archive waits at %d: %s", self.archived, error)
                 await asyncio.sleep(RETRY_S)
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
 
 
 async def gathered(batches: AsyncIterator[list[Entry]]) -> AsyncIterator[list[Entry]]:

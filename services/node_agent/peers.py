@@ -16,6 +16,7 @@ from libs.common.clock import Clock
 from libs.common.errors import Unavailable
 from libs.common.messages import Lease, Roster
 from libs.common.model import NodeId
+from libs.common.serving_tasks import serve_together
 from libs.common.transport.bus import Bus
 from services.node_agent import gossip as g
 from services.node_agent.peer_messages import PeerAnswer, PeerAsk, Reader, Signer
@@ -208,7 +209,4 @@ class Peers:
 
 async def among(peers: Peers, incarnation: int, work: Coroutine[None, None, None]) -> None:
     """`work` with gossip beside it, from its beginning to its end."""
-    async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(peers.run(incarnation))
-        await work
-        asking.cancel()
+    await serve_together(work=work, peers=peers.run(incarnation))

@@ -15,12 +15,13 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.cancellation import before, end_all
+from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.device_controls import needs_free
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders
 from libs.common.model import Gpu, GpuId, NodeId, attempt_key
+from libs.common.serving_tasks import ServingTasks
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
 from libs.common.transport.log import Log
@@ -123,7 +124,6 @@ class Agent:
         self.inbox: deque[o.Observation] = deque()
         self.wake = asyncio.Event()
         self.alarm: asyncio.TimerHandle | None = None
-        self.children: dict[asyncio.Task[None], None] = {}
         self.asking = False
         self.registered = asyncio.Event()
 
@@ -135,14 +135,12 @@ class Agent:
         adopted = await self.jobs.start(self.tell)
         try:
             await self._serve(adopted, stop)
-        except BaseExceptionGroup as group:
-            if group.subgroup(Fenced) is None:
-                raise
+        except Fenced as error:
             await self._kill_all()
             raise Fenced(
                 f"duplicate node id {self.node_id}: another agent registered under it; its jobs here were ended. "
                 "Give each machine its own MUSTER_NODE_ID"
-            ) from group
+            ) from error
         finally:
             self.answers.closed = True
             if self.alarm is not None:
@@ -159,18 +157,23 @@ class Agent:
         self.wake.set()
 
     async def _serve(self, adopted: Sequence[o.Adopted], stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            self.tasks = tasks
-            await before(stop, self._open(adopted))
-            looking = checkpoints.watch(lambda: self.state, self.jobs, self.tell)
-            returning = watch(lambda: self.state, self._checked, self._tried, self.tell, self.memory, self.driver)
-            hanging = job_watch.watch(lambda: self.state, lambda: self.inventory, self.jobs, self.sampling, self.tell)
-            lives = [self.writer.run(), self._pump(), self._heartbeats(), self.closing.run(), looking, returning, self.sampling.run()]
-            lives.append(hanging)
-            running = [tasks.create_task(one) for one in lives]
-            await stop.wait()
-            await self._drain()
-            await end_all([*running, *self.children])
+        self.tasks = ServingTasks()
+        self.tasks.serve(self._work_until(stop, adopted), "agent")
+        await self.tasks.ended()
+
+    async def _work_until(self, stop: asyncio.Event, adopted: Sequence[o.Adopted]) -> None:
+        await before(stop, self._open(adopted))
+        serve = self.tasks.serve
+        serve(self.writer.run(), "writer")
+        serve(self._pump(), "core")
+        serve(self._heartbeats(), "heartbeats")
+        serve(self.closing.run(), "closing")
+        serve(checkpoints.watch(lambda: self.state, self.jobs, self.tell), "checkpoints")
+        serve(watch(lambda: self.state, self._checked, self._tried, self.tell, self.memory, self.driver), "returning")
+        serve(self.sampling.run(), "sampling")
+        serve(job_watch.watch(lambda: self.state, lambda: self.inventory, self.jobs, self.sampling, self.tell), "hangs")
+        await stop.wait()
+        await self._drain()
 
     async def _open(self, adopted: Sequence[o.Adopted]) -> None:
         self.driver.baseline |= await idle(self.memory, self.machine.boot_id)
@@ -188,7 +191,7 @@ class Agent:
         """What is being launched or recorded is brought to its end, as far as that is quick; the directories hold the rest."""
         self.answers.closed = True
         deadline_ns = self.clock.boot_ns() + int(DRAIN_S * 1e9)
-        while (self.children or self.inbox or not self.writer.idle) and self.clock.boot_ns() < deadline_ns:
+        while (self.tasks.work or self.inbox or not self.writer.idle) and self.clock.boot_ns() < deadline_ns:
             await asyncio.sleep(DRAIN_LOOK_S)
 
     # The beginning of an incarnation.
@@ -290,9 +293,7 @@ class Agent:
                 assert_never(action)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = self.tasks.create_task(work)
-        self.children[task] = None
-        task.add_done_callback(lambda done: self.children.pop(done, None))
+        self.tasks.spawn(work)
 
     async def _check_release(self, action: a.CheckRelease) -> None:
         if action.failed and action.gpus:
@@ -348,9 +349,10 @@ class Agent:
 
     async def _heartbeats(self) -> None:
         await self.registered.wait()
-        while not self.answers.closed:
+        while True:
             sent_ns = self.clock.boot_ns()
-            await self._beat(sent_ns)
+            if not self.answers.closed:
+                await self._beat(sent_ns)
             part = EAGER_PART if self.eager_beats > 0 else 1.0
             due_ns = sent_ns + int(self.heartbeat_ms * 1_000_000 * part)
             await asyncio.sleep(max(0, due_ns - self.clock.boot_ns()) / 1e9)

@@ -11,6 +11,7 @@ from libs.common.clock import Clock
 from libs.common.cluster import Cluster, Tenant
 from libs.common.messages import rate_messages
 from libs.common.service import Shell, Silent
+from libs.common.serving_tasks import serve_together, until
 from libs.common.settings import Settings
 from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
@@ -56,10 +57,4 @@ class Quota:
     async def run(self, stop: asyncio.Event) -> None:
         """Snapshot and tail, then serve until `stop`. Raises Stopped when that comes before the replay is over."""
         await before(stop, self._open())
-        serving = asyncio.create_task(self.shell.serve(), name="shell")
-        waiting = asyncio.create_task(stop.wait(), name="stop")
-        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            waiting.cancel()
-            serving.result()
-        serving.cancel()
+        await serve_together(shell=self.shell.serve(), stop=until(stop))

@@ -38,6 +38,7 @@ from libs.common.inventory import Stocks
 from libs.common.messages import REMOVED, AnyOrder, DesiredAsk, Heartbeat, Lease, Roster, Vitals, by_bytes
 from libs.common.model import NodeId, Timing
 from libs.common.service import Shell
+from libs.common.serving_tasks import serve_together
 from libs.common.settings import Settings
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.bus import Bus
@@ -58,11 +59,11 @@ from services.scheduler.plugged import Plugged
 from services.scheduler.renewals import Renewals
 from services.scheduler.roster import roster
 from services.scheduler.state import State
+from services.scheduler.take_over import TakeOver
 from services.scheduler.what_if import WhatIfAsk, not_found, what_if
 
 SILENCE_CHECK_NS: Final = 100_000_000
 MS: Final = 1_000_000
-STANDBY_ASK_S: Final = 1.0
 # How many heartbeats a planned stop waits for the nodes to fetch their long lease, and how long for the log to take it.
 FAREWELL_BEATS: Final = 1.5
 COMMIT_FAREWELL_S: Final = 3.0
@@ -181,42 +182,30 @@ class Scheduler:
         """
         await before(stop, self._open())
         replayed()
-        async with asyncio.TaskGroup() as tasks:
-            serving = [
-                tasks.create_task(self.shell.serve(), name="shell"),
-                tasks.create_task(self._send_orders(), name="orders"),
-                tasks.create_task(self._renew(), name="leadership"),
-            ]
-            await self._listen()
-            await stop.wait()
-            await self._farewell()
-            for task in serving:
-                task.cancel()
+        await serve_together(
+            shell=self.shell.serve(), orders=self._send_orders(), leadership=self._renew(), answers=self._answer_until(stop)
+        )
+
+    async def _answer_until(self, stop: asyncio.Event) -> None:
+        await self._listen()
+        await stop.wait()
+        await self._farewell()
 
     async def _open(self) -> None:
-        await self._stand_by()
-        await self._load()
-        await self.shell.replay()
+        """Begin a term only when no other scheduler has one: another may have begun while this one replayed."""
+        take_over = TakeOver(self.log, self.bus, self.clock, self.settings.term_ms)
+        await take_over.stand_by()
+        await self._replay()
+        while await take_over.has_a_rival(self.acked):
+            await take_over.stand_by(patient=True)
+            await self._replay()
         await self._begin_term()
 
-    async def _load(self) -> None:
-        """Both folds, from the newest snapshot; the replay of the tail follows."""
+    async def _replay(self) -> None:
+        """Both folds, from the newest snapshot and the tail."""
         self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
         self.state = self.shell.state = State(snapshot.copy(self.acked), self.settings.placement, self.settings.grow_after_s)
-
-    async def _stand_by(self) -> None:
-        """Wait while another scheduler answers. Silence for one term (or nobody listening at all) ends the wait."""
-        deadline = self.clock.boot_ns() + self.settings.term_ms * MS
-        while self.clock.boot_ns() < deadline:
-            asked = self.clock.boot_ns()
-            try:
-                await self.bus.request(subjects.ask_scheduler("alive"), b"", STANDBY_ASK_S)
-                deadline = self.clock.boot_ns() + self.settings.term_ms * MS
-                await asyncio.sleep(STANDBY_ASK_S)
-            except Unavailable:
-                if self.clock.boot_ns() - asked < STANDBY_ASK_S * 1e9 / 2:
-                    return  # nobody listens there at all
-        logger.info("no scheduler answers: this one begins a term")
+        await self.shell.replay()
 
     async def _begin_term(self) -> None:
         """TermBegan, appended under the fence; its sequence is the epoch of all that this process writes and says.

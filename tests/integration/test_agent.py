@@ -253,7 +253,7 @@ async def test_many_jobs_each_run_once(world: World) -> None:
         world.closed(name)
     assert sorted((world.state_dir / "ran").read_text().split()) == sorted(names)
     assert all(world.of(name) == ["job.started", "job.finished", "job.released"] for name in names)
-    await world.until(lambda: not world.agent.children)
+    await world.until(lambda: not world.agent.tasks.work)
 
 
 async def test_a_stopped_agent_leaves_no_fact_behind(world: World) -> None:

@@ -172,12 +172,12 @@ async def test_one_that_fills_the_disk_with_output(world: World) -> None:
 
 
 async def test_one_that_prints_a_million_lines(world: World) -> None:
-    before = len(world.agent.children)
+    before = len(world.agent.tasks.work)
     await world.start("j", "seq 1000000")
     finished = await world.said(f.JobFinished, "j")
     assert (finished.exit_code, finished.stdout_bytes) == (0, 6_888_896)
     assert (await world.output("j", 6_888_896 - 8)).data == b"1000000\n"
-    assert len(world.agent.children) <= before + 2
+    assert len(world.agent.tasks.work) <= before + 2
     await is_usable(world)
 
 

@@ -15,6 +15,8 @@ from tests.sim.loop import Process
 from tests.sim.weather import Weather
 
 HOP_S: Final = 0.0003
+# A subscription is confirmed by the server: there and back.
+FLUSH_S: Final = 2 * HOP_S
 CONTROL: Final = "control"
 
 
@@ -113,6 +115,12 @@ class SimBus:
     ) -> None:
         self.process.check()
         self.network.join(SimSubscription(subject, self._answering(handler), self.process, self.host))
+        try:  # the server knows of it before this returns
+            await asyncio.sleep(FLUSH_S)
+        except asyncio.CancelledError:
+            self.process.check()
+            if not self.network.weather.hit("cancellation_lost", subject):
+                raise
 
     def _answering(self, handler: Handler) -> Handler:
         """A dead or paused listener hears nothing more."""

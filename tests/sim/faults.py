@@ -19,6 +19,8 @@ BLOWS_MIN: Final = 5
 BLOWS_MAX: Final = 9
 SKEW_MAX_S: Final = 3_600.0
 KILL_IN_PURGE: Final = 0.02
+# As often a library forgets the cancellation of a task that it holds.
+CANCELLATION_LOST: Final = 0.5
 
 LEASE_MS: Final = 5_000
 LONG_LEASE_MS: Final = 9_000
@@ -114,6 +116,7 @@ def plan(seed: int) -> Plan:
     skew_max_s = dice.choice((0.0, 2.0, SKEW_MAX_S))
     trim, extra = _trimming(random.Random(f"trim {seed}"))
     rates.kill_in_purge = KILL_IN_PURGE if trim is not None else 0.0
+    rates.cancellation_lost = CANCELLATION_LOST
     lease_ms, more = _control_lost(random.Random(f"control {seed}"), len(nodes))
     loss = _long_absence(random.Random(f"loss {seed}"), len(nodes), lease_ms)
     again = _reinstalled(random.Random(f"reinstalled {seed}"), len(nodes))

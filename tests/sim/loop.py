@@ -16,6 +16,9 @@ T = TypeVar("T")
 # A run that takes more loop steps than this is stuck in a loop that no time passes in.
 STEPS_MAX: Final = 20_000_000
 
+# Tasks that last as long as the process they serve.
+SERVING: Final = ("writer", "reader", "shell", "orders", "leadership", "answers")
+
 CURRENT: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("process", default=None)
 
 
@@ -110,15 +113,21 @@ class Process:
         self.tasks: dict[int, SimTask] = {}
         self.at_death: list[Callable[[], None]] = []
         self.paused_until = 0.0
+        self.half_dead_since: float | None = None  # when the first of its serving tasks ended
         self.context = contextvars.copy_context()
         self.context.run(CURRENT.set, self)
 
     def adopt(self, task: SimTask) -> None:
         self.tasks[task.number] = task
+        task.add_done_callback(self._ended)
         if len(self.tasks) > 64:
             self.tasks = {number: kept for number, kept in self.tasks.items() if not kept.done()}
         if not self.alive:
             task.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if self.alive and self.half_dead_since is None and task.get_name() in SERVING:
+            self.half_dead_since = asyncio.get_running_loop().time()
 
     def spawn(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine inside this process."""

@@ -3,14 +3,15 @@
 Every function changes one thing by pytest's `monkeypatch`, which undoes it. `test_planted_bugs.py` says within how many seeds it is found.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold, ledger, node_life, subjects
+from libs.common import fold, ledger, node_life, serving_tasks, subjects
 from libs.common.change import NOTHING
 from libs.common.cluster import Cluster, Job, MemberView, is_leaving, tenant_of
 from libs.common.facts import AnyFact
@@ -58,6 +59,17 @@ def neither_guard_nor_commit_numbers(patch: pytest.MonkeyPatch) -> None:
     """The guard is off, and no reader counts a writer's commits."""
     the_guard_is_off(patch)
     patch.setattr(fold, "check_place", lambda cluster, seq, subject, commit: None)
+
+
+def tasks_are_cancelled_once(patch: pytest.MonkeyPatch) -> None:
+    """When a serving task ends, the others are cancelled once, and waited for without a bound."""
+
+    async def cancelled_once(tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    patch.setattr(serving_tasks, "end_all", cancelled_once)
 
 
 def tenants_share_devices_unasked(patch: pytest.MonkeyPatch) -> None:

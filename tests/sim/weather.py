@@ -30,6 +30,7 @@ class Rates(msgspec.Struct):
     launch_slow: float = 0.0
     launch_refused: float = 0.0
     kill_in_purge: float = 0.0
+    cancellation_lost: float = 0.0
     lag_max_s: float = 0.4
     late_max_s: float = 3.0
 

@@ -81,4 +81,5 @@ class NatsBus:
             await self.client.flush()  # nats-py sends its PING past what is still to be written: after its answer that is written
             await self.client.flush()
         except (NatsError, TimeoutError, OSError):
-            return  # while disconnected: subscribed again with the connection
+            pass  # while disconnected: subscribed again with the connection
+        heed()

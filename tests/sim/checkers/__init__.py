@@ -25,6 +25,7 @@ from tests.sim.checkers.mig_placements_legal import MigPlacementsLegal
 from tests.sim.checkers.models_keep_their_replicas import ModelsKeepTheirReplicas
 from tests.sim.checkers.no_acknowledged_fact_lost import NoAcknowledgedFactLost
 from tests.sim.checkers.no_decision_ignored import NoDecisionIgnored
+from tests.sim.checkers.no_process_outlives_its_duty import NoProcessOutlivesItsDuty
 from tests.sim.checkers.nobody_steals_a_reservation import NobodyStealsAReservation
 from tests.sim.checkers.nobody_takes_reserved_devices import NobodyTakesReservedDevices
 from tests.sim.checkers.only_the_willing_make_room import OnlyTheWillingMakeRoom
@@ -60,6 +61,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     ModelsKeepTheirReplicas,
     NoAcknowledgedFactLost,
     NoDecisionIgnored,
+    NoProcessOutlivesItsDuty,
     NobodyStealsAReservation,
     NobodyTakesReservedDevices,
     OnlyTheWillingMakeRoom,
