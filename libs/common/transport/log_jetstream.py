@@ -31,6 +31,12 @@ ASK_TIMEOUT_S: Final = 2.0
 # The server answers when it has removed everything.
 PURGE_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
+# A client pings its server so often, and leaves it when more pings than these are unanswered: at the latest after
+# LEAVES_SILENT_SERVER_S, which must stay well within a third of a lease (`lease_ms`), for a frozen server answers
+# nothing and closes nothing.
+PING_S: Final = 1.25
+PINGS_UNANSWERED_MAX: Final = 2
+LEAVES_SILENT_SERVER_S: Final = PING_S * (PINGS_UNANSWERED_MAX + 1)
 # Every server of a cluster shows this name in its certificate, whatever its address is (`libs/embedded/certificates.py`).
 TLS_NAME: Final = "muster"
 BATCH_MAX: Final = 1_000
@@ -79,8 +85,8 @@ async def connect(
                 name=name,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.1,
-                ping_interval=5,
-                max_outstanding_pings=2,
+                ping_interval=PING_S,
+                max_outstanding_pings=PINGS_UNANSWERED_MAX,
                 pending_size=0,
                 error_cb=on_error,
                 **options,
