@@ -159,6 +159,11 @@ def sees(principal: Principal, tenant: str) -> bool:
     return tenant == principal.tenant or principal.role in (OPERATOR, ADMIN)
 
 
+def eyes(principal: Principal) -> str | None:
+    """The tenant whose names an explanation may say to the principal; None: all."""
+    return None if sees_all(principal) else principal.tenant
+
+
 def check_change(principal: Principal, what: str, tenant: str, user: str) -> None:
     """Raises Denied 403 when a thing that the principal sees is not theirs to change."""
     if principal.role in (OPERATOR, ADMIN) or (principal.role == MEMBER and (tenant, user) == (principal.tenant, principal.user)):

@@ -10,6 +10,7 @@ from libs.common import job_life
 from libs.common.cluster import Cluster, Job, is_ready, silent_nodes, waits_for
 from libs.common.model import JobId, NodeId
 from services.scheduler.proof import order, reason
+from services.scheduler.proof.asker import job_named
 from services.scheduler.proof.changes import cheapest
 from services.scheduler.proof.classes import Blocker, blocker
 from services.scheduler.proof.estimate import estimate
@@ -47,7 +48,7 @@ def prove(state: State, job: Job, apart: Apart) -> Answer:
     text, blockers, otherwise = reason.of(state, job, ahead)
     found = [change.what for change in cheapest(state, job, apart)]
     shown = answer(state, job.job_id, job.state, text + _serves_on(state.cluster, job), blockers, found[0] if found else otherwise)
-    shown["before"] = [{"job_id": other.job_id, "why": order.reason(state, job, other)} for other in ahead.first]
+    shown["before"] = [{"job_id": job_named(state, other.job_id), "why": order.reason(state, job, other)} for other in ahead.first]
     shown["changes"] = found
     shown["estimate"] = estimate(state, job)._asdict()
     return shown

@@ -5,23 +5,13 @@ Pure. When replicas wait for devices the answer is the first one's own proof, so
 
 from datetime import UTC, datetime
 
-import msgspec
-
 from libs.common import job_life, model_view
 from libs.common.cluster import Model
-from libs.common.model import JobId
 from services.scheduler.explain import Answer, explain, no_answer
 from services.scheduler.models import backoff_until_ns
+from services.scheduler.proof.asker import WhyAsk as WhyAsk
 from services.scheduler.proof.trial import Apart, copied
 from services.scheduler.state import State
-
-
-class WhyAsk(msgspec.Struct, frozen=True):
-    """About a job, or about a model."""
-
-    job_id: JobId = JobId("")
-    at: int = 0
-    model: str = ""
 
 
 def explain_model(state: State, name: str, apart: Apart = copied) -> Answer:

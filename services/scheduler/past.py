@@ -19,7 +19,7 @@ from libs.common import facts as f
 from libs.common import fold
 from libs.common.configuration import read
 from libs.common.errors import MusterError
-from libs.common.model import JobId
+from libs.common.model import JobId, TenantId
 from libs.common.transport import log_jetstream, snapshot_store
 from libs.common.transport.archive import whole
 from libs.common.transport.bus import Bus
@@ -46,10 +46,11 @@ NICENESS: Final = 10
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Why a job was where it was as of commit `at`."""
+    """Why a job was where it was as of commit `at`. `asker` as in `WhyAsk`."""
 
     at: int
     job_id: JobId
+    asker: TenantId | None = TenantId("")
 
 
 class Past:
@@ -118,6 +119,7 @@ async def main(question: Question) -> bytes:
     try:
         log, kept = log_jetstream.JetStreamLog(client), NatsObjects(client)
         state = await state_at(log, NatsBus(client), kept, question.at, settings.placement, settings.grow_after_s)
+        state.asker = question.asker
         return msgspec.json.encode(explain(state, question.job_id, forked))
     finally:
         await client.close()

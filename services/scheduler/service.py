@@ -347,6 +347,7 @@ class Scheduler:
         ask = msgspec.msgpack.decode(data, type=WhatIfAsk)
 
         def found() -> bytes:
+            self.state.asker = ask.asker  # in a child
             return msgspec.json.encode(what_if(self.state, ask, forked) | {"decision_latency_us": (self.clock.boot_ns() - began) / 1_000})
 
         def none(text: str) -> bytes:
@@ -357,11 +358,12 @@ class Scheduler:
     async def _on_why(self, subject: str, data: bytes) -> bytes | None:
         ask = msgspec.msgpack.decode(data, type=WhyAsk)
         if ask.at:
-            return await self.past.answer(Question(ask.at, ask.job_id))
+            return await self.past.answer(Question(ask.at, ask.job_id, ask.asker))
         return await self.aside.answer(lambda: self._why(ask), lambda text: self._why_not(ask, text))
 
     def _why(self, ask: WhyAsk) -> bytes:
         """In a child: it changes the state."""
+        self.state.asker = ask.asker
         found = explain_model(self.state, ask.model, forked) if ask.model else explain(self.state, ask.job_id, forked)
         return msgspec.json.encode(found)
 

@@ -70,6 +70,7 @@ class State:
 
     def __init__(self, cluster: Cluster, placement: str = DEFAULT, grow_after_s: int = 0) -> None:
         self.cluster = cluster
+        self.asker: TenantId | None = None  # of an explanation (`proof/asker.py`)
         self.epoch = 0
         self.now_ns = 0
         self.capacity = Capacity(placement)

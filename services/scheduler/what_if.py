@@ -24,11 +24,12 @@ IMAGINED: Final = JobId("imagined_")
 
 
 class WhatIfAsk(msgspec.Struct, frozen=True):
-    """The job as its tenant would submit it; `add` are nodes to imagine beside the cluster's."""
+    """The job as its tenant would submit it; `add` are nodes to imagine beside the cluster's. `asker` as in `WhyAsk`."""
 
     spec: JobSpec
     tenant: TenantId
     add: NewNodes | None = None
+    asker: TenantId | None = TenantId("")
 
 
 def what_if(state: State, ask: WhatIfAsk, apart: Apart = copied) -> Answer:

@@ -101,5 +101,7 @@ async def what_if(request: Request) -> Response:
     """
     gateway, _ = await settled(request, Query)
     spec, add = intents.imagined(await signed_body_of(request))
-    question = msgspec.msgpack.encode({"spec": spec, "tenant": principal_of(request).tenant, "add": add})
+    question = msgspec.msgpack.encode(
+        {"spec": spec, "tenant": principal_of(request).tenant, "add": add, "asker": roles.eyes(principal_of(request))}
+    )
     return await ask_scheduler(gateway, "whatif", question)

@@ -112,8 +112,8 @@ async def redeploy(request: Request, name: str) -> Response:
 @router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))
 async def why(request: Request, name: str) -> Response:
     """Why the model is as it is: the scheduler's answer."""
-    gateway, _ = await settled(request, Query)
-    return await ask_why(gateway, {"model": _model(request, name).name})
+    await settled(request, Query)
+    return await ask_why(request, {"model": _model(request, name).name})
 
 
 def _model(request: Request, name: str) -> Model:

@@ -22,6 +22,7 @@ from services.api_gateway.problems import Problem
 from services.api_gateway.roles import Principal
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
+from services.api_gateway.views.others import seen_by
 from services.api_gateway.views.past import fold_to, state_lines
 
 # One call looks at this many commits at most; `next` goes on from there.
@@ -166,7 +167,8 @@ class _Wanted:
         commit = f.decode(entry.data)
         if commit.at_ns < self.since_ns or (self.until_ns and commit.at_ns > self.until_ns):
             return []
-        return [row(entry.seq, commit, fact) for fact in commit.facts if self._wants(commit, fact)]
+        wanted = (fact for fact in commit.facts if self._wants(commit, fact))
+        return [row(entry.seq, commit, seen_by(self.principal, self.cluster, fact)) for fact in wanted]
 
     def _wants(self, commit: Commit, fact: f.AnyFact | f.Unknown) -> bool:
         if not (f.kind_of(fact).startswith(self.kinds) if self.kinds else not isinstance(fact, f.AccessRecorded)):

@@ -37,6 +37,7 @@ from services.api_gateway.roles import Principal
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.jobs import job_shown
+from services.api_gateway.views.others import seen_by
 
 LIST_MAX: Final = 1_000
 SCAN_SLICE: Final = 2_000
@@ -206,17 +207,17 @@ async def job_history(request: Request, ref: str) -> Response:
     check_range("limit", query.limit, 1, HISTORY_MAX)
     job_id, known = await gateway.job_seqs(ref, principal_of(request))
     seqs = [seq for seq in known if seq > query.after]
-    rows = [line for seq in seqs[: query.limit] for line in await _rows(gateway, seq, job_id)]
+    rows = [line for seq in seqs[: query.limit] for line in await _rows(gateway, principal_of(request), seq, job_id)]
     following = seqs[query.limit - 1] if len(seqs) > query.limit else None
     return answer({"id": job_id, "facts": rows, "next": following, "seq": gateway.cluster.seq})
 
 
-async def _rows(gateway: Gateway, seq: int, job_id: str) -> list[dict[str, object]]:
+async def _rows(gateway: Gateway, principal: Principal, seq: int, job_id: str) -> list[dict[str, object]]:
     entry = await gateway.entries.get(seq)
     if entry is None:
         return []
     commit = f.decode(entry.data)
-    return [row(seq, commit, fact) for fact in commit.facts if concerns(fact, job_id)]
+    return [row(seq, commit, seen_by(principal, gateway.cluster, fact)) for fact in commit.facts if concerns(fact, job_id)]
 
 
 @router.get("/v1/jobs/{ref}/why", openapi_extra=documented(WhyQuery))
@@ -224,11 +225,13 @@ async def why(request: Request, ref: str) -> Response:
     """Why the job is not running: the scheduler's proof, now or at a past sequence."""
     gateway, query = await settled(request, WhyQuery)
     check_range("at", query.at, 0, gateway.cluster.seq)
-    return await ask_why(gateway, {"job_id": job_of(request, ref).job_id, "at": query.at})
+    return await ask_why(request, {"job_id": job_of(request, ref).job_id, "at": query.at})
 
 
-async def ask_why(gateway: Gateway, question: dict[str, object]) -> Response:
-    return await ask_scheduler(gateway, "why", msgspec.msgpack.encode(question))
+async def ask_why(request: Request, question: dict[str, object]) -> Response:
+    """The explanation, in which the asker finds no name of another tenant's."""
+    asked = question | {"asker": roles.eyes(principal_of(request))}
+    return await ask_scheduler(gateway_of(request), "why", msgspec.msgpack.encode(asked))
 
 
 async def ask_scheduler(gateway: Gateway, verb: str, question: bytes) -> Response:

@@ -16,7 +16,7 @@ async def list_reservations(request: Request) -> Response:
     gateway, _ = await settled(request, Query)
     now_ns = gateway.clock.wall_ns()
     known = sorted(gateway.cluster.reservations.values(), key=lambda each: (each.start_ns, each.name))
-    shown = [reservation_shown(each) for each in known if now_ns < each.end_ns]
+    shown = [reservation_shown(each, principal_of(request)) for each in known if now_ns < each.end_ns]
     return answer({"reservations": shown, "next": None, "seq": gateway.cluster.seq})
 
 
@@ -27,7 +27,7 @@ async def reserve(request: Request, name: str) -> Response:
     known = name in gateway.cluster.reservations
     who, now_ns = principal_of(request).user, gateway.clock.wall_ns()
     await gateway.record(intents.reservation(gateway.cluster, await body_of(request), name, who, now_ns))
-    return answer(reservation_shown(gateway.cluster.reservations[name]), 200 if known else 201)
+    return answer(reservation_shown(gateway.cluster.reservations[name], principal_of(request)), 200 if known else 201)
 
 
 @router.delete("/v1/reservations/{name}", status_code=204, openapi_extra=documented(Query))

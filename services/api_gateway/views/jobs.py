@@ -11,6 +11,7 @@ from libs.common import arrays, job_life, suspects
 from libs.common.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
 from libs.common.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
+from services.api_gateway.views.others import preempted_by
 
 
 class GpuShown(msgspec.Struct):
@@ -173,7 +174,7 @@ def _shown(cluster: Cluster, job: Job) -> JobShown:
         element_of=job.array,
         preemptible=spec.preemptible,
         preemptions=job.preemption.times,
-        preempted_by=job.preemption.by,
+        preempted_by=preempted_by(cluster, job),
         grown=job.preemption.grown,
         checkpoints=job.preemption.checkpoints,
         checkpointed_at=rfc3339(job.preemption.checkpointed_ns),

@@ -3,6 +3,8 @@
 import msgspec
 
 from libs.common.reservation import Reservation
+from services.api_gateway import roles
+from services.api_gateway.roles import Principal
 from services.api_gateway.times import rfc3339
 
 
@@ -21,14 +23,16 @@ class ReservationShown(msgspec.Struct):
     user: str
 
 
-def reservation_shown(kept: Reservation) -> ReservationShown:
+def reservation_shown(kept: Reservation, principal: Principal) -> ReservationShown:
+    """Everyone sees which nodes are kept and when; for whom, only those whom it concerns, and operators."""
+    whole = roles.sees_all(principal)
     return ReservationShown(
         name=kept.name,
         nodes=kept.nodes,
         start=rfc3339(kept.start_ns),
         end=rfc3339(kept.end_ns),
-        tenants=kept.tenants,
-        users=kept.users,
+        tenants=tuple(each for each in kept.tenants if roles.sees(principal, each)),
+        users=tuple(each for each in kept.users if whole or each == principal.user),
         maintenance=kept.is_maintenance,
-        user=kept.user,
+        user=kept.user if whole else "",
     )

@@ -14,6 +14,7 @@ from libs.common.model import WHOLE_GPU, GpuId, NodeId
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.place import Place, host_serves, takes
 from services.scheduler.placement.wish import Wish
+from services.scheduler.proof.asker import jobs_named
 from services.scheduler.state import State
 
 Blocker = dict[str, Any]
@@ -87,7 +88,7 @@ def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
     if healthy < wish.gpus:
         why = ", ".join(sorted({view.away for view in views if not view.takes_work}))
         return No(f"GPUs away ({why}): needs {wish.gpus}, at most {{most}} there", healthy)
-    return _host_no(place, wish) or _device_no(place, wish, circle_of(state.cluster, job.tenant))
+    return _host_no(place, wish) or _device_no(state, place, wish, circle_of(state.cluster, job.tenant))
 
 
 def _host_no(place: Place, wish: Wish) -> No | None:
@@ -112,7 +113,7 @@ def _lost(means: str, why: str) -> str:
     return f"{means} lost, which {FLAGS[means]} needs: {why}".replace("{", "{{").replace("}", "}}")
 
 
-def _device_no(place: Place, wish: Wish, circle: str) -> No | None:
+def _device_no(state: State, place: Place, wish: Wish, circle: str) -> No | None:
     needs = place.needs(wish)
     if next(takes(place, wish, circle, needs), None) is not None:
         return None
@@ -122,7 +123,7 @@ def _device_no(place: Place, wish: Wish, circle: str) -> No | None:
     if len(enough) < wish.gpus:
         kept = [view for view in place.views if view.gpu.uuid in _reserved(place) and not view.holds]
         if len(enough) + len(kept) >= wish.gpus:
-            return No(f"GPUs kept for {', '.join(place.node.reserved)}")
+            return No(f"GPUs kept for {jobs_named(state, place.node.reserved)}")
         return No(f"GPUs in use: needs {wish.gpus}, at most {{most}} free", len(enough))
     open_to = [index for index in enough if index not in place.parts or place.parts[index].circle == circle]
     if len(open_to) < wish.gpus:

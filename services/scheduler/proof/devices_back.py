@@ -12,6 +12,7 @@ from services.scheduler.limits import over_limit
 from services.scheduler.placement.choose import NOTHING, choose
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import Wish, wish_of
+from services.scheduler.proof.asker import titled
 from services.scheduler.proof.change import Change
 from services.scheduler.proof.order import in_the_way
 from services.scheduler.proof.trial import ending
@@ -73,12 +74,14 @@ def ended(state: State, job: Job) -> Iterator[Change]:
     Not a replica: its model makes another; nor an element of the array itself.
     """
     for other in in_the_way(state, job, TRIED_MAX):
-        yield Change(f"cancel {_named(other)}, which waits before it", (f.CancelRequested(job_id=other.job_id),), job.job_id, job.spec)
+        yield Change(
+            f"cancel {titled(state, other)}, which waits before it", (f.CancelRequested(job_id=other.job_id),), job.job_id, job.spec
+        )
     for other in [state.cluster.jobs[job_id] for job_id in state.reserved if job_id != job.job_id]:
-        yield Change(f"cancel {_named(other)}, for which GPUs are kept", (f.CancelRequested(job_id=other.job_id),), job.job_id)
+        yield Change(f"cancel {titled(state, other)}, for which GPUs are kept", (f.CancelRequested(job_id=other.job_id),), job.job_id)
     for other in _matter(state, job)[:TRIED_MAX]:
         facts = (f.CancelRequested(job_id=other.job_id), *ending(other))
-        yield Change(f"cancel {_named(other)}, which has {_held(other)}", facts, job.job_id)
+        yield Change(f"cancel {titled(state, other)}, which has {_held(other)}", facts, job.job_id)
 
 
 def _matter(state: State, job: Job) -> list[Job]:
@@ -110,10 +113,6 @@ def _left(state: State, node_id: NodeId, other: Job, wish: Wish) -> int:
         return -1
     its = {hold.uuid for hold in other.members[node_id].gpus}
     return sum(1 for at, gpu in enumerate(place.gpus) if wish.need(gpu) and (place.whole >> at & 1 or at in place.parts or gpu.uuid in its))
-
-
-def _named(job: Job) -> str:
-    return f"{job.spec.name} ({job.job_id})" if job.spec.name else job.job_id
 
 
 def _held(job: Job) -> str:

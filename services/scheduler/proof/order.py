@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from libs.common.cluster import Job
+from libs.common.model import TenantId
 from libs.common.ordering import SECOND_NS
 from services.scheduler import line, policies
 from services.scheduler.backfill import promise_to
@@ -12,6 +13,7 @@ from services.scheduler.limits import stands_aside
 from services.scheduler.line import heads, rank
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.forecast import UNKNOWN
+from services.scheduler.proof.asker import job_named, tenant_named
 from services.scheduler.proof.classes import Blocker, blocker, named
 from services.scheduler.reservations import line_of
 from services.scheduler.state import State
@@ -62,7 +64,7 @@ def promised(state: State, job: Job) -> list[Blocker]:
         when = f"in {minutes // 60}h{minutes % 60:02}m at latest: what passes it has ended by then, or runs elsewhere"
     else:
         when = "nobody knows when: nothing new begins there"
-    return [blocker(f"promised to {first[0].job_id}", len(nodes), f"{named(nodes)}; {when}")]
+    return [blocker(f"promised to {job_named(state, first[0].job_id)}", len(nodes), f"{named(nodes)}; {when}")]
 
 
 def policy_name(state: State, job: Job) -> str:
@@ -77,7 +79,7 @@ def reason(state: State, job: Job, other: Job) -> str:
     if theirs.queue != own.queue:
         return f"is of queue {theirs.queue}, which holds less for its weight"
     if theirs.tenant != own.tenant:
-        return f"is of tenant {theirs.tenant}, which has less for its weight"
+        return f"is of {tenant_named(state, TenantId(theirs.tenant))}, which has less for its weight"
     name = policy_name(state, job)
     if name in policies.PLUGGED:
         return f"is first by the order {name}"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from libs.common import job_life
 from libs.common.budget import hours
 from libs.common.cluster import Job, Tenant, tenant_of
-from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU
+from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU, JobId
 from libs.common.ordering import SECOND_NS
 from libs.common.words import counted
 from services.scheduler.attempts import REFUSALS_MAX, REFUSED
@@ -14,6 +14,7 @@ from services.scheduler.placement.choose import NOTHING, choose_for, possible
 from services.scheduler.placement.circles import circle_of
 from services.scheduler.placement.wish import wish_of
 from services.scheduler.proof import order
+from services.scheduler.proof.asker import job_named, jobs_named
 from services.scheduler.proof.classes import Blocker, blocker, node_blockers
 from services.scheduler.proof.order import Before
 from services.scheduler.queue import Shape
@@ -63,9 +64,11 @@ def _kept_back(state: State, job: Job) -> Reason:
     """It is not in line at all: somebody holds it, or it waits for other jobs."""
     others = list(job.order.waits)
     if others:
-        first = f"{others[0]} is {state.cluster.jobs[others[0]].state}"
-        text = f"it begins after {', '.join(others[:3])}{' and others' if len(others) > 3 else ''}; {first}"
-        return Reason(text, [blocker("dependency", len(others), first)], f"muster why {others[0]}")
+        name = job_named(state, others[0])
+        first = f"{name} is {state.cluster.jobs[others[0]].state}"
+        text = f"it begins after {jobs_named(state, others[:3])}{' and others' if len(others) > 3 else ''}; {first}"
+        remedy = f"muster why {name}" if name == others[0] else f"wait for {name} to end"
+        return Reason(text, [blocker("dependency", len(others), first)], remedy)
     who = job.order.held_by or "its user"
     return Reason(f"{who} holds it", [blocker("held", 1, who)], f"muster release {job.job_id}")
 
@@ -73,7 +76,7 @@ def _kept_back(state: State, job: Job) -> Reason:
 def _room_is_made(state: State, job: Job) -> Reason:
     """Others end for it."""
     views = [state.cluster.gpus[hold.uuid] for member in job.preemption.reserved for hold in member.gpus]
-    ending = ", ".join(dict.fromkeys(key.rpartition(".")[0] for view in views for key in view.holds))
+    ending = jobs_named(state, dict.fromkeys(JobId(key.rpartition(".")[0]) for view in views for key in view.holds))
     nodes = ", ".join(member.node_id for member in job.preemption.reserved)
     text = (
         f"devices are reserved for it on {nodes}, and it is placed as soon as all are free; they are held by {ending or 'nobody any more'}"
@@ -117,11 +120,11 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
     queue = [blocker("queue order", ahead.many, f"by the order of its queue ({order.policy_name(state, job)})")] if ahead.many else []
     wait = "wait for running jobs to end, or cancel some"
     if choice is not NOTHING:
-        first = ahead.first[0].job_id if ahead.first else "another decision"
+        first = job_named(state, ahead.first[0].job_id) if ahead.first else "another decision"
         found = [*queue, *order.promised(state, job), *nodes.blockers]
         return Reason(f"it would fit, but {first} is before it in the queue and waits for devices", found, wait)
     together = [blocker("nodes that are not together as it asks", nodes.serving, _apart(job))] if apart else []
-    behind = f"; {ahead.first[0].job_id} is before it in the queue" if ahead.many else _turn(state, job)
+    behind = f"; {job_named(state, ahead.first[0].job_id)} is before it in the queue" if ahead.many else _turn(state, job)
     found = [*queue, *together, *nodes.blockers]
     return Reason(f"it needs {_wish(job)}, and {_enough(job, nodes.serving, bool(kept))}{behind}", found, wait)
 
@@ -136,7 +139,7 @@ def _turn(state: State, job: Job) -> str:
     first = min(turns, key=lambda other: other.started_ns)
     ran_s = min((state.wall_ns - first.started_ns) // SECOND_NS, slice_s)
     spent = f"{ran_s // 60} of its {slice_s // 60} minutes" if slice_s % 60 == 0 else f"{ran_s} of its {slice_s} seconds"
-    return f"; it waits for its turn: {first.job_id} has run {spent}"
+    return f"; it waits for its turn: {job_named(state, first.job_id)} has run {spent}"
 
 
 def _apart(job: Job) -> str:

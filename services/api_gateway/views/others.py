@@ -1,0 +1,41 @@
+"""A fact as one asker may read it: without the names of other tenants' jobs. Pure.
+
+Which facts an asker reads at all, `http/events.py` says. Held by tests/attack/test_names_of_others.py.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common.cluster import Cluster, Job
+from libs.common.facts import AnyFact, Unknown
+from libs.common.model import JobId
+from services.api_gateway import roles
+from services.api_gateway.roles import Principal
+
+ANOTHER: Final = JobId("a job of another tenant")
+
+
+def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> AnyFact | Unknown:
+    """The fact; what names jobs that the principal does not see, or that are known no more, names them not."""
+    if roles.sees_all(principal):
+        return fact
+    if isinstance(fact, f.JobPreempted):
+        return fact if fact.by == fact.job_id or _sees(principal, cluster, fact.by) else replace(fact, by=ANOTHER)
+    if isinstance(fact, f.NodeRegistered):
+        return replace(fact, attempts=tuple(ref for ref in fact.attempts if _sees(principal, cluster, ref.job_id)))
+    if isinstance(fact, f.GpuErrorSeen):
+        return replace(fact, jobs=tuple(ref for ref in fact.jobs if _sees(principal, cluster, ref.job_id)))
+    return fact
+
+
+def preempted_by(cluster: Cluster, job: Job) -> str:
+    """Which job this one made room for; of another tenant's only that it was one."""
+    by = cluster.jobs.get(job.preemption.by)
+    return ANOTHER if job.preemption.by and (by is None or by.tenant != job.tenant) else job.preemption.by
+
+
+def _sees(principal: Principal, cluster: Cluster, job_id: JobId) -> bool:
+    job = cluster.jobs.get(job_id)
+    return job is not None and roles.sees(principal, job.tenant)

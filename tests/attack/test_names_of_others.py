@@ -1,0 +1,184 @@
+"""A member reads why a job waits, what would start one, and what happened.
+
+No name of another tenant's job, user or tenant is in it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common import facts as f
+from libs.common import subjects
+from libs.common.facts import AnyFact
+from libs.common.model import AttemptRef, JobId, ModelSpec, NodeId, TenantId
+from services.scheduler.explain import explain
+from services.scheduler.explain_model import explain_model
+from services.scheduler.proof.asker import ANOTHER, WhyAsk
+from services.scheduler.state import State
+from services.scheduler.what_if import WhatIfAsk, what_if
+from tests.given import given, member, placed, registered, spec, started, waiting
+from tests.integration.gateway_world import gateway_world
+
+J = JobId("j")
+MINE = TenantId("mine")
+# Parts of every name that the other tenant chose, or was given.
+SECRET = "merger"
+
+
+def mine(**fields: Any) -> list[AnyFact]:
+    return waiting("j", tenant="mine", **fields)
+
+
+def theirs(job: str, **fields: Any) -> list[AnyFact]:
+    return waiting(f"jmerger{job}", tenant="merger-bank", name=f"blue-merger-{job}", **fields)
+
+
+def on(job: str, *gpus: int) -> list[AnyFact]:
+    return [placed(f"jmerger{job}", member("a", *gpus)), started(f"jmerger{job}", "a")]
+
+
+def running(job: str, *gpus: int, **fields: Any) -> list[AnyFact]:
+    return [*theirs(job, gpus=len(gpus), **fields), *on(job, *gpus)]
+
+
+FAIR = f.QueueSet(queue="default", policy="fair_share")
+SLICED = f.QueueSet(queue="default", policy="fair_share", time_slice_s=600)
+SAVES = {"preemptible": True, "checkpoint_signal": 10, "checkpoint_grace_s": 60}
+RESERVED = f.DevicesReserved(job_id=JobId("jmerger2"), attempt=1, members=(member("a", 0, 1, 2, 3),))
+FOR_MINE = f.DevicesReserved(job_id=J, attempt=1, members=(member("a", 0, 1, 2, 3),))
+
+STATES: dict[str, tuple[AnyFact | list[AnyFact], ...]] = {
+    "their job runs where mine would": (running("1", 0, 1, 2, 3), mine(gpus=4)),
+    "their job waits before mine": (running("1", 0, 1), theirs("2", gpus=4, priority=90), mine(gpus=4)),
+    "mine would fit but theirs is first": (running("1", 0, 1), theirs("2", gpus=4, priority=90), mine(gpus=1)),
+    "fair share lets theirs go first": (FAIR, running("1", 0, 1, 2), theirs("2", gpus=4), mine(gpus=4)),
+    "devices are kept for theirs": (running("1", 0, 1, 2, 3, **SAVES), theirs("2", gpus=4, priority=90), RESERVED, mine(gpus=4)),
+    "their job makes room for mine": (running("1", 0, 1, 2, 3, **SAVES), mine(gpus=4, priority=90), FOR_MINE),
+    "mine takes turns with theirs": (SLICED, running("1", 0, 1, 2, 3, **SAVES), mine(gpus=4, **SAVES)),
+    "mine waits for theirs to end": (running("1", 0), mine(after=(("afterok", JobId("jmerger1")),))),
+    "their reservation keeps the node": (
+        f.ReservationSet(
+            reservation="night", nodes=(NodeId("a"),), start_ns=0, end_ns=1 << 60, tenants=("merger-bank",), user="merger-ops"
+        ),
+        mine(gpus=4),
+    ),
+}
+
+
+def state_of(name: str) -> State:
+    state = given(registered("a"), *STATES[name])
+    state.asker = MINE
+    return state
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_why_names_no_other_tenants_jobs(name: str) -> None:
+    found = explain(state_of(name), J)
+    assert SECRET not in json.dumps(found)
+    assert found["answer"]
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_whatif_names_no_other_tenants_jobs(name: str) -> None:
+    found = what_if(state_of(name), WhatIfAsk(spec(gpus=4), MINE))
+    assert SECRET not in json.dumps(found)
+
+
+def test_the_proof_and_its_remedies_stay() -> None:
+    found = explain(state_of("their job runs where mine would"), J)
+    assert f"cancel {ANOTHER}, which has 4 GPUs" in found["changes"]
+    ahead = explain(state_of("their job waits before mine"), J)
+    assert [each["job_id"] for each in ahead["before"]] == [ANOTHER]
+    assert ANOTHER in ahead["answer"]
+
+
+def test_an_operator_is_told_the_names() -> None:
+    state = given(registered("a"), *STATES["their job runs where mine would"])
+    assert "cancel blue-merger-1 (jmerger1), which has 4 GPUs" in explain(state, J)["changes"]
+
+
+def test_why_of_ones_own_jobs_keeps_their_names() -> None:
+    own = [*waiting("i", tenant="mine", gpus=4), placed("i", member("a", 0, 1, 2, 3)), started("i", "a")]
+    state = given(registered("a"), own, mine(gpus=4))
+    state.asker = MINE
+    assert any(change.startswith("cancel i,") for change in explain(state, J)["changes"])
+
+
+def test_several_jobs_of_other_tenants_are_counted() -> None:
+    state = given(registered("a"), running("1", 0, 1, **SAVES), running("2", 2, 3, **SAVES), mine(gpus=4, priority=90), FOR_MINE)
+    state.asker = MINE
+    assert "2 jobs of other tenants" in explain(state, J)["answer"]
+
+
+def test_why_of_a_model_names_no_other_tenants_jobs() -> None:
+    deployed = f.ModelDeployed(name="m", spec=ModelSpec(command=("x",), gpus=4), tenant=MINE)
+    state = given(registered("a"), running("1", 0, 1, 2, 3), deployed)
+    state.asker = MINE
+    assert SECRET not in json.dumps(explain_model(state, "m"))
+
+
+def test_a_question_without_an_asker_is_told_no_names() -> None:
+    """A gateway that is older than this says no asker."""
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode({"job_id": "j"}), type=WhyAsk).asker == ""
+
+
+async def test_the_gateway_says_who_asks(tmp_path: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def answer(subject: str, data: bytes) -> bytes:
+        asked.append(msgspec.msgpack.decode(data))
+        return b"{}"
+
+    async with gateway_world(tmp_path) as world:
+        await world.ask("PUT", "/v1/tenants/mine", 201)
+        for verb in ("why", "whatif"):
+            await world.bus.subscribe(subjects.ask_scheduler(verb), answer)
+        async with world.as_("member", "ada", "mine") as ada, world.as_("operator", "olga") as olga:
+            job = (await ada.submit())["id"]
+            for who in (ada, olga):
+                await who.ask("GET", f"/v1/jobs/{job}/why")
+                await who.ask("POST", "/v1/whatif", json={"command": ["x"]})
+    assert [each["asker"] for each in asked] == ["mine", "mine", None, None]
+
+
+async def test_history_events_and_jobs_name_no_other_tenants_jobs(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        for tenant in ("mine", "bank"):
+            await world.ask("PUT", f"/v1/tenants/{tenant}", 201)
+        async with world.as_("member", "ada", "mine") as ada, world.as_("member", "eve", "bank") as eve:
+            ada.writers = eve.writers = world.writers
+            await world.writers.begin_term()
+            await world.writers.register("n1", 2)
+            victim = await ada.run_to("running")
+            other = (await eve.submit())["id"]
+            await world.writers.schedule(f.JobPreempted(job_id=JobId(victim), attempt=1, by=JobId(other), signal=15, grace_ms=1))
+            error = f.GpuErrorSeen(
+                node_id=NodeId("n1"),
+                uuid=world.gateway.cluster.nodes[NodeId("n1")].gpus[0],
+                error="xid 31",
+                verdict="job",
+                source="kernel",
+                jobs=(AttemptRef(JobId(victim), 1), AttemptRef(JobId(other), 1)),
+            )
+            await world.writers.on("n1", error)
+            await world.settle()
+            reads = [f"/v1/jobs/{victim}", f"/v1/jobs/{victim}/history", "/v1/events", f"/v1/events?job={victim}"]
+            for path in reads:
+                assert other not in json.dumps(await ada.ask("GET", path)), path
+            assert (await ada.ask("GET", reads[0]))["preempted_by"] == ANOTHER
+            assert other in json.dumps(await world.ask("GET", reads[1]))
+
+
+async def test_a_reservation_shows_no_other_tenants_and_users(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.ask("PUT", "/v1/tenants/mine", 201)
+        await world.writers.register("n1", 2)
+        await world.settle()
+        body = {"nodes": ["n1"], "duration": "1h", "tenants": ["default", "mine"], "users": ["ada", "eve"]}
+        await world.ask("PUT", "/v1/reservations/night", 201, json=body)
+        async with world.as_("member", "ada", "mine") as ada:
+            (shown,) = (await ada.ask("GET", "/v1/reservations"))["reservations"]
+        assert (shown["tenants"], shown["users"], shown["user"], shown["nodes"]) == (["mine"], ["ada"], "", ["n1"])
