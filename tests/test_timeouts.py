@@ -28,7 +28,8 @@ STAY: Final[dict[str, str]] = {
     "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS are made of it": """
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS job_directories.OVERRULE_NS
         leases.PAUSE_MAX_MS node_agent.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S scheduler.service.SILENCE_CHECK_NS
-        scheduler.service.STANDBY_ASK_S""",
+        scheduler.service.STANDBY_ASK_S
+        drains.FORGOTTEN_NS""",
     "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or MUSTER_LOG_CONNECT_MS": """
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
         log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S log_jetstream.IDLE_S
@@ -54,7 +55,7 @@ STAY: Final[dict[str, str]] = {
         log_jetstream.CREATE_AGAIN_S log_jetstream.GAP_PAUSE_S log_jetstream.UNSUBSCRIBE_S node_agent.decide.ASK_EVERY_NS
         node_agent.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S peers.BURST_PAUSE_S
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S purse.REFUSED_NS relay.RETRY_FIRST_S
-        relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_READY_NS serving.EVERY_STARTING_NS
+        reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS serving.AGAIN_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S state.ASK_AFTER_NS state.ASK_JITTER_NS devices.SAME_NS returning.LOOK_S
         hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS

@@ -21,6 +21,13 @@ _FLAGS = (
     click.option("-g", "--gpus", type=int, metavar="N", help="GPUs of each replica, on one node (default 1)."),
     click.option("--fraction", type=Number(), metavar="F", help="The part of each GPU, 0.01 to 1.0 (default: the whole)."),
     click.option("--health-path", metavar="PATH", help="Where a GET answers 2xx as soon as it can serve (default /health)."),
+    click.option(
+        "--health-interval", "health_interval_s", type=DURATION, help="Time between two health probes of a ready replica (default 5s)."
+    ),
+    click.option(
+        "--health-timeout", "health_timeout_s", type=DURATION, help="Time to answer a health probe (default 2s, MUSTER_PROBE_MS)."
+    ),
+    click.option("--health-failures", type=int, metavar="N", help="Failed probes in a row that make a replica unready (default 3)."),
     click.option("--startup-timeout", "startup_timeout_s", type=DURATION, help="How long it may not be ready (default 10m)."),
     click.option("-e", "--env", multiple=True, metavar="K=V", help="An environment variable; K alone passes yours on."),
     click.option("-l", "--label", "labels", multiple=True, metavar="K=V", help="A label; may be given more than once."),

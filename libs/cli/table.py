@@ -23,7 +23,8 @@ STATE_COLOURS: Final = {
     "running": GREEN, "completed": DIM, "failed": RED, "rejected": RED, "cancelled": YELLOW, "pending": CYAN, "queued": CYAN,
     "begun": GREEN, "placed": CYAN, "releasing": YELLOW, "healthy": GREEN, "degraded": YELLOW, "unreachable": RED, "lost": RED,
     "offline": RED, "resetting": YELLOW, "in_use": GREEN, "allocated": CYAN, "maintenance": YELLOW, "error": RED, "started": GREEN,
-    "ready": GREEN, "starting": CYAN, "waiting": CYAN, "redeploying": CYAN, "crash_looping": RED, "stopping": YELLOW, "undeployed": DIM,
+    "ready": GREEN, "starting": CYAN, "waiting": CYAN, "redeploying": CYAN, "crash_looping": RED,
+    "unready": YELLOW, "draining": YELLOW, "stopping": YELLOW, "undeployed": DIM,
 }  # fmt: skip
 
 

@@ -56,8 +56,11 @@ SPREADS: Final = (SPREAD_NODE, SPREAD_RACK, SPREAD_NONE)
 
 class Serve(msgspec.Struct, frozen=True):
     """What makes a job a replica of a model: it serves HTTP on the port that its placement gave it, and is ready while a GET of
-    `health_path` answers 2xx. One that is not ready for `startup_timeout_s` is ended. `spread` says over what it keeps away from the
-    model's other replicas, where it can (`services/scheduler/spread.py`).
+    `health_path` answers 2xx. One that is not ready for `startup_timeout_s` is ended.
+
+    A ready one is asked every `health_interval_s`, may take `health_timeout_s` to answer (0: the node's own setting), and is unready after
+    so many `health_failures` in a row. `spread` says over what it keeps away from the model's other replicas, where it can
+    (`services/scheduler/spread.py`).
     """
 
     model: str
@@ -65,6 +68,9 @@ class Serve(msgspec.Struct, frozen=True):
     health_path: str = "/health"
     startup_timeout_s: int = 600
     spread: str = SPREAD_NODE
+    health_interval_s: int = 5
+    health_timeout_s: int = 0
+    health_failures: int = 3
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -223,6 +229,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     allow_cross_numa: bool = True
     placement: str = ""
     spread: str = SPREAD_NODE
+    health_interval_s: int = 5
+    health_timeout_s: int = 0
+    health_failures: int = 3
 
 
 class Replica(msgspec.Struct, frozen=True):

@@ -22,7 +22,11 @@ BESIDE: Final = {
     "ROSTER": (s.roster("NODE"), "agent -> scheduler", "answered by every registered node, for agents that no scheduler answers"),
     "OUTSTANDING": (s.outstanding("INSTANCE"), "gateway -> scheduler", "its requests under way at replicas that are to end"),
     "ORDERS": (s.orders("NODE"), "scheduler -> agent", "the node's part of a commit that the log has acknowledged"),
-    "NODE_ASK": (s.ask_node("NODE", "VERB"), "gateway -> agent", "a job's output, input and files"),
+    "NODE_ASK": (
+        s.ask_node("NODE", "VERB"),
+        "gateway -> agent",
+        "a job's output, input and files; which replicas answered requests just now",
+    ),
     "SCHEDULER_ASK": (
         s.ask_scheduler("VERB"),
         "gateway -> scheduler",

@@ -22,6 +22,7 @@ from services.api_gateway.times import duration_s
 NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
 REPLICAS_MAX: Final = 1_000
 PATH_MAX: Final = 1_024
+PROBE_S_MAX: Final = 3_600
 
 SPEC_FIELDS: Final = (*names_of(ModelSpec), "fraction", "startup_timeout", "user", *placement_fields.ALIASES)
 DEPLOY_FIELDS: Final = ("name", *SPEC_FIELDS)
@@ -29,6 +30,9 @@ SCALE_FIELDS: Final = ("replicas", "user")
 RANGES: Final = (
     ("replicas", 0, REPLICAS_MAX),
     ("startup_timeout_s", 1, intents.DAY_S),
+    ("health_interval_s", 1, PROBE_S_MAX),
+    ("health_timeout_s", 0, PROBE_S_MAX),
+    ("health_failures", 1, 1_000),
     *(each for each in intents.RANGES if each[0] in model_view.ASKED),
 )
 # Of these one is said: who says another takes back what was said before.
@@ -77,7 +81,7 @@ def undeployment(body: object, known: Model) -> ModelUndeployed:
 
 def _read(values: dict[str, Any]) -> dict[str, Any]:
     """People's words as the fields of ModelSpec."""
-    for name in ("startup_timeout_s", "start_s", "grace_s"):
+    for name in ("startup_timeout_s", "start_s", "grace_s", "health_interval_s", "health_timeout_s"):
         if name in values:
             values[name] = duration_s(values[name], name)
     intents.take_alias(values, "startup_timeout", "startup_timeout_s", duration_s)

@@ -129,7 +129,7 @@ async def _serve(
     outputs, memory = KvOutputs(client), IncarnationFile(state_dir)
     bus = NatsBus(client)
     channels = Channels(settings.node_id, bus, jobs, settings.execs_per_job)
-    ask = partial(probe, within_s=settings.probe_ms / 1_000)
+    ask = partial(probe, default_s=settings.probe_ms / 1_000)
     sampling = Sampling(driver, 0 if driver.simulated else settings.sample_ms)
     program = Program(settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000)
     means = Means(Shares(state_dir, program, home.dirs), Containers(jobs.jobs_dir, settings.container_engine))

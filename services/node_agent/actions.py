@@ -54,11 +54,12 @@ class CheckRelease(msgspec.Struct, frozen=True):
 
 
 class ProbeReplica(msgspec.Struct, frozen=True):
-    """Ask a replica of this node whether it is ready."""
+    """Ask a replica of this node whether it is ready; 0 stands for the node's own setting."""
 
     ref: AttemptRef
     port: int
     path: str
+    answer_s: int = 0
 
 
 class ForgetJob(msgspec.Struct, frozen=True):

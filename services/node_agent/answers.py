@@ -6,6 +6,7 @@ tests/integration/test_agent.py.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ import msgspec
 from libs.common.clock import Clock
 from libs.common.errors import Refused
 from libs.common.messages import OutputAsk, OutputChunk, PruneAsk, PruneDone, StdinPut, StdinTaken
+from libs.common.messages.outstanding import decode_answered
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
@@ -31,6 +33,8 @@ STDIN_WAIT_S: Final = 5.0
 UNKNOWN_WAIT_MS: Final = 1_000
 # Of each kind: followers of jobs wait here, and what channels have open (`channels.CHANNELS_MAX`).
 ASKS_AT_ONCE: Final = 512
+# Replicas of this node in one message of a gateway; far more than a node has.
+ANSWERED_MAX: Final = 1_024
 MS: Final = 1_000_000
 
 _output_ask = msgspec.msgpack.Decoder(OutputAsk)
@@ -40,7 +44,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Answers:
-    """`expected` says whether an attempt is known to the agent although nothing of it is on disk yet."""
+    """`expected` says whether an attempt is known to the agent although nothing of it is on disk yet; `served` hears the attempt key of
+    each replica that answered a gateway's requests.
+    """
 
     def __init__(
         self,
@@ -50,6 +56,7 @@ class Answers:
         jobs: JobSupervisors,
         expected: Callable[[AttemptRef], bool],
         channels: Channels | None = None,
+        served: Callable[[str], None] = lambda key: None,
     ) -> None:
         self.node_id = node_id
         self.bus = bus
@@ -57,12 +64,14 @@ class Answers:
         self.jobs = jobs
         self.expected = expected
         self.channels = channels
+        self.served = served
         self.closed = False
 
     async def listen(self) -> None:
         await self.bus.subscribe(ask_node(self.node_id, "output"), self._on_output, concurrent=True, places=ASKS_AT_ONCE)
         await self.bus.subscribe(ask_node(self.node_id, "stdin"), self._on_stdin, concurrent=True, places=ASKS_AT_ONCE)
         await self.bus.subscribe(ask_node(self.node_id, "prune"), self._on_prune, concurrent=True)
+        await self.bus.subscribe(ask_node(self.node_id, "answered"), self._on_answered)
         if self.channels is not None:
             await self.channels.listen()
 
@@ -119,6 +128,12 @@ class Answers:
         except msgspec.DecodeError as error:
             return _encode(PruneDone(error=f"not a PruneAsk: {error}"))
         return _encode(PruneDone(*await self.jobs.prune(Keep(ask.older_than_s, ask.keep_bytes), ask.dry_run)))
+
+    async def _on_answered(self, subject: str, data: bytes) -> None:
+        """A message that cannot be read says nothing."""
+        with contextlib.suppress(msgspec.DecodeError):
+            for key in decode_answered(data).keys[:ANSWERED_MAX]:
+                self.served(key)
 
     async def _stdin(self, put: StdinPut) -> StdinTaken:
         """What is not taken in time is sent again by the asker, which is harmless."""

@@ -154,7 +154,7 @@ def _watch(attempt: Attempt, now_ns: int) -> list[a.Action]:
     if given_up := serving.look(health, now_ns):
         attempt.stop = s.Stop(given_up, s.SIGTERM, health.probe.grace_s * 1_000)
         return []
-    return [a.ProbeReplica(attempt.ref, health.probe.port, health.probe.path)] if serving.ask(health, now_ns) else []
+    return [a.ProbeReplica(attempt.ref, health.probe.port, health.probe.path, health.probe.answer_s)] if serving.ask(health, now_ns) else []
 
 
 def _hang(attempt: Attempt) -> list[a.Action]:

@@ -39,12 +39,18 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """How a replica is asked whether it is ready, how long it may be not, and the time that its end then has between TERM and KILL."""
+    """How a replica is asked whether it is ready, how long it may be not, and the time that its end then has between TERM and KILL.
+
+    A ready one is asked every `interval_s`, has `answer_s` to answer (0: the node's own setting), and is unready after `failures` in a row.
+    """
 
     port: int
     path: str
     timeout_s: int
     grace_s: int
+    interval_s: int = 5
+    answer_s: int = 0
+    failures: int = 3
 
 
 class OrdersCame(msgspec.Struct, frozen=True):
@@ -111,6 +117,12 @@ class Probed(msgspec.Struct, frozen=True):
 
     key: str
     wrong: str
+
+
+class ReplicaAnswered(msgspec.Struct, frozen=True):
+    """A gateway says that this replica answered requests a moment ago."""
+
+    key: str
 
 
 class ShareLost(msgspec.Struct, frozen=True):
@@ -193,7 +205,18 @@ class FactsStored(msgspec.Struct, frozen=True):
 
 
 # Of one attempt, by its key.
-OfAttempt = JobLaunched | LaunchFailed | ProcessStarted | ProcessExited | ReleaseChecked | Probed | Checkpointed | JobLooked | ShareLooked
+OfAttempt = (
+    JobLaunched
+    | LaunchFailed
+    | ProcessStarted
+    | ProcessExited
+    | ReleaseChecked
+    | Probed
+    | ReplicaAnswered
+    | Checkpointed
+    | JobLooked
+    | ShareLooked
+)
 OfDevice = DeviceErred | DeviceAils | DeviceReset | DeviceControlled | DevicesFound
 
 Observation = OrdersCame | LeaseCame | DesiredCame | OfAttempt | ShareLost | EvidenceSaved | OfDevice | FactsStored

@@ -24,8 +24,9 @@ def is_free(port: int) -> bool:
     return True
 
 
-async def probe(address: str, port: int, path: str, within_s: float = PROBE_S) -> str:
-    """Empty when the answer is 2xx, else what is wrong, in a few words."""
+async def probe(address: str, port: int, path: str, within_s: float = 0, default_s: float = PROBE_S) -> str:
+    """Empty when the answer is 2xx, else what is wrong, in a few words. Without `within_s` the answer has `default_s`."""
+    within_s = within_s or default_s
     try:
         async with asyncio.timeout(within_s):
             return _verdict(await _status_line(address, port, path))

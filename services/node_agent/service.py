@@ -112,7 +112,7 @@ class Agent:
         self.state = s.begin(self.node_id, 0, ())
         self.state.release_ns = machine.release_ms * 1_000_000
         self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
-        self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts, channels)
+        self.answers = Answers(machine.node_id, bus, clock, jobs, lambda ref: s.key_of(ref) in self.state.attempts, channels, self._served)
         self.files = FileAnswers(machine.node_id, bus, jobs.root_of)
         self.inventory: Sequence[Gpu] = ()
         self.instances = Instances(driver, lambda: self.inventory, lambda key: slices_of_others(self.state, key))
@@ -319,8 +319,11 @@ class Agent:
     async def _save_evidence(self, action: a.SaveEvidence) -> None:
         self.tell(await job_watch.save(self.jobs, self.sampling, self.memory.keep, action))
 
+    def _served(self, key: str) -> None:
+        self.tell(o.ReplicaAnswered(key))
+
     async def _probe(self, action: a.ProbeReplica) -> None:
-        self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path)))
+        self.tell(o.Probed(s.key_of(action.ref), await self.probe(self.machine.address, action.port, action.path, action.answer_s)))
 
     def _record(self, action: a.Record) -> None:
         def stored(future: asyncio.Future[int]) -> None:

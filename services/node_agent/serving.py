@@ -13,12 +13,9 @@ from libs.common.messages import StartOrder
 from services.node_agent import observations as o
 
 MS: Final = 1_000_000
-# While it starts, and while it is ready; one that was ready and failed is asked again sooner.
+# While it starts; one that was ready and failed is asked again sooner than one that is ready.
 EVERY_STARTING_NS: Final = 250 * MS
-EVERY_READY_NS: Final = 5_000 * MS
 AGAIN_NS: Final = 1_000 * MS
-# So many failures in a row make a ready replica unready.
-FAILURES_MAX: Final = 3
 PORT: Final = "{port}"
 
 
@@ -39,7 +36,10 @@ class Health(msgspec.Struct):
 def probe_of(order: StartOrder) -> o.Probe | None:
     """What is to be asked of a replica; None for any other job."""
     serve = order.spec.serve
-    return o.Probe(order.port, serve.health_path, serve.startup_timeout_s, order.spec.grace_s) if serve is not None else None
+    if serve is None:
+        return None
+    asked = serve.health_interval_s, serve.health_timeout_s, serve.health_failures
+    return o.Probe(order.port, serve.health_path, serve.startup_timeout_s, order.spec.grace_s, *asked)
 
 
 def argv_of(order: StartOrder) -> tuple[str, ...]:
@@ -79,16 +79,22 @@ def ask(health: Health, now_ns: int) -> bool:
 
 
 def answered(health: Health, wrong: str, now_ns: int) -> None:
-    """One success makes it ready; a ready one becomes unready by FAILURES_MAX failures in a row."""
+    """One success makes it ready; a ready one becomes unready by as many failures in a row as its model says."""
     health.probing = False
+    every_ns = health.probe.interval_s * 1_000 * MS
     if not wrong:
-        health.ready, health.was_ready, health.failures = True, True, 0
-        health.probe_at_ns = now_ns + EVERY_READY_NS
+        served(health)
+        health.probe_at_ns = now_ns + every_ns
         return
     health.failures += 1
-    if health.ready is False or health.failures >= FAILURES_MAX:
+    if health.ready is False or health.failures >= health.probe.failures:
         health.ready, health.wrong = False, wrong
-    health.probe_at_ns = now_ns + (AGAIN_NS if health.was_ready else EVERY_STARTING_NS)
+    health.probe_at_ns = now_ns + (min(AGAIN_NS, every_ns) if health.was_ready else EVERY_STARTING_NS)
+
+
+def served(health: Health) -> None:
+    """It answers, a probe or a request: a replica that answers requests is alive, also when it is too busy for its probe."""
+    health.ready, health.was_ready, health.failures = True, True, 0
 
 
 def news(health: Health) -> bool:

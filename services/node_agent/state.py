@@ -341,6 +341,9 @@ def _attempt_saw(attempt: Attempt, seen: o.OfAttempt, now_ns: int) -> None:
         case o.Probed():
             if attempt.health is not None:
                 serving.answered(attempt.health, seen.wrong, now_ns)
+        case o.ReplicaAnswered():
+            if attempt.health is not None:
+                serving.served(attempt.health)
         case o.Checkpointed():
             attempt.checkpointed_ns = max(attempt.checkpointed_ns, seen.at_ns)
         case o.JobLooked():

@@ -22,8 +22,8 @@ from services.node_agent.supervision.cgroups import Limits
 OnEvent = Callable[[Observation], None]
 
 
-# (address, port, path) of a replica of this node: empty when it is ready, else what is wrong.
-Prober = Callable[[str, int, str], Awaitable[str]]
+# (address, port, path, seconds to answer) of a replica of this node: empty when it is ready, else what is wrong. 0 s: the node's setting.
+Prober = Callable[[str, int, str, float], Awaitable[str]]
 
 
 class AlreadyLaunched(Refused):

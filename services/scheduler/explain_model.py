@@ -42,6 +42,9 @@ def _last(model: Model) -> str:
 def _otherwise(state: State, model: Model, word: str) -> str:
     ready = model_view.ready_count(state.cluster, model)
     count = f"{ready} of {model.replicas} replicas are ready"
+    if word == model_view.UNREADY:
+        busy = model_view.counts(state.cluster, model)
+        return f"{count}; {busy}: requests go to them where none is ready; a busy one needs a longer --health-timeout"
     if word == model_view.STARTING:
         return f"{count}; the others have not answered {model.spec.health_path} yet (at most {model.spec.startup_timeout_s} s)"
     if word == model_view.REDEPLOYING:

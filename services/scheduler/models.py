@@ -3,6 +3,7 @@
 Pure. One decision at a time: end what is too much, or begin one replica. A dead replica is replaced at once, one on a node that is not
 heard counts as dead for that (once: the next may be placed on that node too), and crash after crash is waited for longer. A
 redeployment begins one new replica above the number asked for, and ends an old one only when as many as asked for are ready without it.
+One that was ready and is too busy for its health probe counts as able to answer: the last such one is not ended for a redeployment.
 Tests: tests/unit/test_scheduler_models.py.
 """
 
@@ -13,7 +14,7 @@ from libs.common.cluster import Cluster, Job, Model, is_ready
 from libs.common.facts import ReplicasScaled
 from libs.common.folds.model_fold import ordinal_of, replica_id
 from libs.common.model import JobId, NodeId, Replica
-from libs.common.model_view import replica_spec
+from libs.common.model_view import may_answer, replica_spec
 from libs.common.ordering import SECOND_NS
 from services.scheduler.state import State
 
@@ -52,11 +53,17 @@ def scaling(cluster: Cluster, model: Model, now_ns: int, quiet: Collection[NodeI
 
 
 def _outdated(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
-    """Of earlier generations: all that serve nobody, and as many of the ready ones as can be spared."""
-    if idle := [job.job_id for job in present if _is_old(model, job) and not is_ready(job)]:
+    """Of earlier generations: all that can answer nobody, and as many of the others as can be spared.
+
+    A replica that is too busy for its health probe may answer: it ends only when as many as asked for may answer without it, and a ready
+    one only when as many are ready without it.
+    """
+    if idle := [job.job_id for job in present if _is_old(model, job) and not may_answer(job)]:
         return idle
-    ready = [job for job in heard if is_ready(job)]
-    return [job.job_id for job in ready if _is_old(model, job)][: max(0, len(ready) - model.replicas)]
+    able = [job for job in heard if may_answer(job)]
+    ready = [job for job in able if is_ready(job)]
+    unready_old = [job.job_id for job in able if _is_old(model, job) and not is_ready(job)][: max(0, len(able) - model.replicas)]
+    return unready_old + [job.job_id for job in ready if _is_old(model, job)][: max(0, len(ready) - model.replicas)]
 
 
 def _is_old(model: Model, job: Job) -> bool:
@@ -64,8 +71,8 @@ def _is_old(model: Model, job: Job) -> bool:
 
 
 def _excess(model: Model, new: list[Job]) -> list[JobId]:
-    """First those that are not ready, of those the newest first."""
-    by_worth = sorted(new, key=lambda job: (is_ready(job), -ordinal_of(model.name, job.job_id)))
+    """First those that were never ready, then those that are not ready now, of those the newest first."""
+    by_worth = sorted(new, key=lambda job: (is_ready(job), may_answer(job), -ordinal_of(model.name, job.job_id)))
     return [job.job_id for job in by_worth[: max(0, len(new) - model.replicas)]]
 
 

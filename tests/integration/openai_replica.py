@@ -26,6 +26,8 @@ class Replica:
     def __init__(self) -> None:
         self.port = 0
         self.wants_uuid = False
+        self.probes = 0
+        self.probes_max = 1 << 30
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.cancelled = 0
@@ -43,6 +45,9 @@ class Replica:
         return web.json_response({"received": [json.loads(body).get("x_id") for body in self.bodies]})
 
     async def _healthy(self, request: web.Request) -> web.Response:
+        self.probes += 1
+        if self.probes > self.probes_max:
+            await asyncio.sleep(3_600)
         return web.Response()
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
@@ -163,10 +168,12 @@ async def running(port: int = 0, keepalive_s: float = 75.0) -> AsyncIterator[Rep
         await runner.cleanup()
 
 
-async def main(port: int) -> None:
-    async with running(port):
+async def main(port: int, probes_max: int = 1 << 30) -> None:
+    """`probes_max`: after so many answers its health path is silent, as that of a server that is too busy."""
+    async with running(port) as replica:
+        replica.probes_max = probes_max
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(*map(int, sys.argv[1:])))

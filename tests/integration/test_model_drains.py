@@ -44,7 +44,15 @@ async def until_served(cluster: Chaos, name: str, generation: int, replicas: int
 
 
 async def deploy(cluster: Chaos, name: str, replicas: int, **fields: Any) -> None:
-    body = {"name": name, "command": SERVER, "workdir": str(ROOT), "replicas": replicas, "fraction": 0.25, "grace_s": 20, **fields}
+    body: dict[str, Any] = {
+        "name": name,
+        "command": SERVER,
+        "workdir": str(ROOT),
+        "replicas": replicas,
+        "fraction": 0.25,
+        "grace_s": 20,
+        **fields,
+    }
     status, answer = await cluster.try_once("POST", "/v1/deployments", json=body)
     assert status == 201, answer
     await until_served(cluster, name, 1, replicas)

@@ -282,7 +282,7 @@ class Machine:
         supervised.begin()
         return True
 
-    async def probe(self, address: str, port: int, path: str) -> str:
+    async def probe(self, address: str, port: int, path: str, within_s: float = 0) -> str:
         """As `services.node_agent.probe`: whether a server of this machine answers there."""
         await asyncio.sleep(PROBE_S)
         for supervised in self.supervised.values():

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
@@ -9,10 +10,11 @@ from libs.common.messages import StartOrder
 from libs.common.model import JobId, Serve
 from services.node_agent import actions as a
 from services.node_agent import observations as o
-from services.node_agent.serving import EVERY_READY_NS, EVERY_STARTING_NS, argv_of
+from services.node_agent.serving import EVERY_STARTING_NS, argv_of
 from tests.given_node import GPU, NODE, Node, S, clean, finished, over, ref, released, start, started
 
 KEY = "j.1"
+EVERY_READY_NS = 5_000_000_000
 PROBE = o.Probe(29_501, "/health", 60, 10)
 ASK = a.ProbeReplica(ref(), 29_501, "/health")
 READY = f.ReplicaReady(job_id=JobId("j"), attempt=1, node_id=NODE)
@@ -94,6 +96,46 @@ def test_a_ready_replica_is_unready_after_three_failures_in_a_row_and_ready_afte
     assert failing(node, 3) == [said(unready("status 500"))]
     assert node.later(S) == [ASK]
     assert node.see(o.Probed(KEY, "")) == [said(READY)]
+
+
+ANSWERED = o.ReplicaAnswered(KEY)
+
+
+@pytest.mark.attack
+def test_a_replica_that_answers_requests_stays_ready_whatever_its_probe_says() -> None:
+    node = answering()
+    for _ in range(20):
+        assert failing(node, 2, "no answer within 2 s") == []
+        assert node.see(ANSWERED) == []
+
+
+@pytest.mark.attack
+def test_an_unready_replica_that_answers_a_request_is_ready_again_and_not_ended() -> None:
+    node = answering()
+    assert failing(node, 3) == [said(unready("status 500"))]
+    assert node.see(ANSWERED) == [said(READY)]
+    assert a.StopJob(ref(), 15, 10_000) not in node.later(60 * S + 1)
+
+
+def test_an_answer_of_a_job_that_serves_nothing_is_no_news() -> None:
+    assert Node().running().see(ANSWERED) == []
+
+
+def test_a_model_says_how_its_replicas_are_probed() -> None:
+    serve = Serve("chat", 1, "/health", 60, health_interval_s=30, health_timeout_s=20, health_failures=1)
+    patient = replace(order(), spec=replace(order().spec, serve=serve))
+    ask = a.ProbeReplica(ref(), 29_501, "/health", 20)
+    node = Node()
+    node.orders(patient)
+    assert node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77)) == [ask, said(started(), level=1)]
+    assert node.see(o.Probed(KEY, "")) == [said(READY)]
+    assert node.later(30 * S - 1) == []
+    assert node.later(1) == [ask]
+    assert node.see(o.Probed(KEY, "status 500")) == [said(unready("status 500"))]
+
+
+def test_a_note_of_an_agent_before_these_settings_is_read() -> None:
+    assert o.Probe(port=1, path="/", timeout_s=2, grace_s=3) == o.Probe(1, "/", 2, 3, 5, 0, 3)
 
 
 def test_a_replica_that_is_not_ready_in_time_is_ended_and_its_end_says_so() -> None:

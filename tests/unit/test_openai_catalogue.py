@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from libs.common import facts as f
+from libs.common import model_view
 from libs.common.cluster import Cluster, Endpoint
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Replica, Serve
 from services.api_gateway.openai.catalogue import Deployed, Served
-from tests.given import given, member, placed, registered, started
+from tests.given import given, member, placed, registered, started, tell
 
 SPEC = JobSpec(command=("serve",), serve=Serve("chat", 1))
 DEPLOYED = f.ModelDeployed(name="chat", spec=ModelSpec(command=("serve", "{port}"), replicas=2))
@@ -42,10 +45,34 @@ def test_a_model_that_is_not_deployed_is_not_served() -> None:
 
 
 def test_why_none_is_ready_counts_what_starts_and_what_waits() -> None:
-    assert catalogue().why_not("chat") == "0 of 2 are starting, 2 wait for devices"
+    assert catalogue().why_not("chat") == "2 wait for devices"
     assert catalogue(running(1)).why_not("chat") == "1 of 2 are starting, 1 wait for devices"
     assert catalogue(running(1), running(2)).why_not("chat") == "2 of 2 are starting"
     assert catalogue(f.ModelScaled(name="chat", replicas=0)).why_not("chat") == "it is scaled to 0"
+
+
+def unready(ordinal: int) -> f.ReplicaUnready:
+    return f.ReplicaUnready(job_id=JobId(f"chat-{ordinal}"), attempt=1, node_id=NodeId("n1"), reason="no answer within 2 s")
+
+
+@pytest.mark.attack
+def test_when_none_is_ready_requests_go_to_those_that_were() -> None:
+    found = catalogue(running(1), running(2))
+    for fact in (ready(1), ready(2), unready(2)):
+        tell(found.cluster(), fact, 1.0)
+    assert [endpoint.job_id for endpoint in found.ready("chat")] == ["chat-1"]
+    tell(found.cluster(), unready(1), 2.0)
+    assert [endpoint.job_id for endpoint in found.ready("chat")] == ["chat-1", "chat-2"]
+    model = found.cluster().models["chat"]
+    assert found.why_not("chat") == "2 of 2 replicas run but do not answer their health probe"
+    assert model_view.state_of(found.cluster(), model) == "unready"
+    assert {model_view.replica_state(job) for job in model_view.replicas(found.cluster(), model)} == {"unready"}
+    assert model_view.routable(found.cluster(), "other") == []
+
+
+def test_a_replica_that_never_was_ready_gets_no_request() -> None:
+    found = catalogue(running(1), running(2))
+    assert found.ready("chat") == []
 
 
 def test_a_crash_loop_is_named_with_its_last_end() -> None:

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from libs.common import facts as f
 from libs.common import model_view
 from libs.common.cluster import Cluster, Endpoint, Model, ready_replicas
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Serve
 from services.scheduler.decide import Heard, decide
+from services.scheduler.explain_model import explain_model
 from services.scheduler.models import backoff_until_ns
 from services.scheduler.state import State
 from tests.given import EPOCH, SECOND_NS, finished, given, registered, released, started, tell, waiting
@@ -325,3 +328,42 @@ def _another(default: Any) -> Any:
 def test_replicas_go_where_their_model_says() -> None:
     world = World(registered("a"), registered("b", labels={"disk": "ssd"}), deployed(3, node_labels={"disk": "ssd"}))
     assert [member.node_id for job in world.cluster.jobs.values() for member in job.members.values()] == ["b"] * 3
+
+
+def unready(job: str, node: str = "a") -> f.ReplicaUnready:
+    return f.ReplicaUnready(job_id=JobId(job), attempt=1, node_id=NodeId(node), reason="no answer within 2 s")
+
+
+@pytest.mark.attack
+def test_a_redeployment_does_not_end_the_last_replica_that_can_answer() -> None:
+    world = World(registered("a"), deployed(1))
+    world.begin("chat-1")
+    world.hear(unready("chat-1"))
+    assert scaled(world.hear(deployed(1))) == [(["chat-2"], [])]
+    assert world.living() == ["chat-1", "chat-2"]
+    assert scaled(world.begin("chat-2")) == [([], ["chat-1"])]
+
+
+def test_of_old_replicas_the_unready_ones_end_first_and_no_more_than_can_be_spared() -> None:
+    world = World(registered("a"), deployed(2))
+    world.begin("chat-1", "chat-2")
+    world.hear(unready("chat-2"))
+    world.hear(deployed(2))
+    assert scaled(world.begin("chat-3"))[0] == ([], ["chat-2"])
+    assert world.ready() == ["chat-1", "chat-3"]
+
+
+def test_of_too_many_those_that_never_were_ready_end_first_then_the_unready() -> None:
+    world = World(registered("a"), deployed(3))
+    world.begin("chat-1", "chat-2")
+    world.hear(unready("chat-1"))
+    assert scaled(world.hear(f.ModelScaled(name="chat", replicas=2))) == [([], ["chat-3"])]
+    assert scaled(world.hear(f.ModelScaled(name="chat", replicas=1))) == [([], ["chat-1"])]
+
+
+def test_why_of_an_unready_model_says_that_it_runs_and_what_helps() -> None:
+    world = World(registered("a"), deployed(1))
+    world.begin("chat-1")
+    world.hear(unready("chat-1"))
+    answer = str(explain_model(world.state, "chat")["answer"])
+    assert "1 of 1 replicas run but do not answer their health probe" in answer and "--health-timeout" in answer

@@ -7,6 +7,7 @@ tests/integration/test_openai_*.py.
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -27,8 +28,14 @@ BUSY: Final = (502, 503)
 # An answer has one of these; what a server may say before it is not passed on.
 OK: Final = 200
 STATUS_MAX: Final = 599
+# An answer from here on does not show that the replica is alive.
+SERVER_ERROR: Final = 500
 UNFINISHED: Final = ApiError(502, "the model's replica ended its stream before a finish_reason and before [DONE]", "upstream_error")
 NO_CACHE: Final = (b"cache-control", b"no-cache")
+
+
+def _unheard() -> None:
+    """Nobody listens yet."""
 
 
 class Answer(NamedTuple):
@@ -51,7 +58,7 @@ class ReplicaFailed(Exception):
 
 class Call:
     """What is known of one request. `status` is what the client was answered, 0 until then; `tokens` what it used by the replicas' own
-    count, None while that is not known.
+    count, None while that is not known. `heard` is called whenever the replica says something that is no failure.
     """
 
     def __init__(self, scope: Scope, send: Send, path: str, wish: Wish, body: bytes, answer_bytes_max: int) -> None:
@@ -64,6 +71,7 @@ class Call:
         self.status = 0
         self.streaming = False
         self.first_s = 0.0
+        self.heard: Callable[[], None] = _unheard
 
     async def relay(self, response: aiohttp.ClientResponse, guard: Guard, idle_s: float, replica: str) -> None:
         """Raises ReplicaFailed while nothing was sent; FAILURES while the replica's answer is read."""
@@ -82,6 +90,8 @@ class Call:
             response.headers.get("retry-after", ""),
             replica,
         )
+        if answer.status < SERVER_ERROR:
+            self.heard()
         if answer.status in BUSY:
             raise ReplicaFailed(f"answered {answer.status}", answer)
         if self.metered:
@@ -117,6 +127,7 @@ class Call:
         self.streaming = True
         while piece := await _next_piece(content, events):
             guard.heard(idle_s)
+            self.heard()
             whole = events.feed(piece)
             self._count(events.usage)
             if whole:

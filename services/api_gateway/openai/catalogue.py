@@ -6,8 +6,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from libs.common import job_life, model_view
-from libs.common.cluster import Cluster, Endpoint, Model, ready_replicas
+from libs.common import model_view
+from libs.common.cluster import Cluster, Endpoint, Model
 
 
 class Served(NamedTuple):
@@ -48,7 +48,7 @@ class Deployed:
         return [_served(model) for model in self.cluster().models.values() if model.deployed]
 
     def ready(self, name: str) -> Sequence[Endpoint]:
-        return ready_replicas(self.cluster(), name)
+        return model_view.routable(self.cluster(), name)
 
     def why_not(self, name: str) -> str:
         model = self.cluster().models.get(name)
@@ -56,10 +56,7 @@ class Deployed:
             return "it was undeployed"
         if not model.replicas:
             return "it is scaled to 0"
-        jobs = model_view.replicas(self.cluster(), model)
-        running = sum(1 for job in jobs if job.state in (job_life.PLACED, job_life.RUNNING) and job.cancel is None)
-        queued = sum(1 for job in jobs if job.state == job_life.QUEUED)
-        text = f"{running} of {model.replicas} are starting" + (f", {queued} wait for devices" if queued else "")
+        text = model_view.counts(self.cluster(), model) or f"0 of {model.replicas} run"
         looping = model_view.state_of(self.cluster(), model) == model_view.CRASH_LOOPING
         return f"{text}; they crash again and again, the last one with {model.last_crash}" if looping else text
 

@@ -5,6 +5,7 @@ Every way out is counted, and the client is told whatever can still be told. Hel
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from multidict import CIMultiDict
@@ -109,6 +110,7 @@ class Dispatch:
         before, call.tokens = call.tokens, None
         try:
             response = await self.gateway.upstream.post(endpoint, call.path, headers, call.body)
+            call.heard = partial(self.gateway.reporter.answered, endpoint)
             await call.relay(response, guard, self.settings.model_idle_ms / 1_000, endpoint.job_id)
             if call.status >= 400:
                 call.tokens = before

@@ -1,8 +1,11 @@
-"""What this gateway tells the scheduler of its requests: how many are outstanding at replicas that are to end.
+"""What this gateway tells others of its requests.
 
-Said every second, at once when a replica is retired, and when the last request at a retired replica ends. The fold decides where requests
-go, and is read in the same moment as the counts: so a report that holds a retirement holds every request that came before it.
-The scheduler's side is services/scheduler/drains.py. Held by tests/integration/test_model_drains.py.
+The scheduler hears how many are outstanding at replicas that are to end: every second, at once when a replica is retired, and when the last
+request at a retired replica ends. The fold decides where requests go, and is read in the same moment as the counts: so a report that holds
+a retirement holds every request that came before it. The scheduler's side is services/scheduler/drains.py.
+
+Each node hears every second which of its replicas answered requests: such a replica is alive, also when it is too busy for its probe.
+Held by tests/integration/test_model_drains.py and test_busy_models.py.
 """
 
 import asyncio
@@ -13,8 +16,8 @@ from typing import Final
 from libs.common import subjects
 from libs.common.cluster import Cluster, Endpoint
 from libs.common.errors import Unavailable
-from libs.common.messages.outstanding import Outstanding, encode
-from libs.common.model import JobId
+from libs.common.messages.outstanding import Answered, Outstanding, encode
+from libs.common.model import JobId, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.api_gateway.openai.balancer import Balancer
 
@@ -32,6 +35,7 @@ class Reporter:
         self.bus = bus
         self.subject: Final = subjects.outstanding(instance)
         self._changed = asyncio.Event()
+        self._answered: dict[JobId, None] = {}
 
     def wake(self) -> None:
         """A replica was retired."""
@@ -42,8 +46,34 @@ class Reporter:
         if endpoint not in self.balancer.outstanding and self._is_retired(endpoint.job_id):
             self._changed.set()
 
+    def answered(self, endpoint: Endpoint) -> None:
+        """A replica has just said something, and no failure."""
+        self._answered[endpoint.job_id] = None
+
     async def run(self) -> None:
         """Report for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._report_outstanding())
+            tasks.create_task(self._report_answered())
+
+    async def _report_answered(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            for node_id, keys in self.take_answered().items():
+                with contextlib.suppress(Unavailable):
+                    await self.bus.publish(subjects.ask_node(node_id, "answered"), encode(Answered(tuple(keys))))
+
+    def take_answered(self) -> dict[NodeId, list[str]]:
+        """By node, the attempt keys of replicas that answered since this was last asked."""
+        found: dict[NodeId, list[str]] = {}
+        for job_id in self._answered:
+            if (job := self.cluster().jobs.get(job_id)) is not None:
+                for node_id in job.members:
+                    found.setdefault(node_id, []).append(attempt_key(job_id, job.attempt))
+        self._answered = {}
+        return found
+
+    async def _report_outstanding(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), EVERY_S)

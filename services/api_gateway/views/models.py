@@ -49,6 +49,9 @@ class ModelShown(msgspec.Struct):
     health_path: str
     startup_timeout_s: int
     spread: str
+    health_interval_s: int
+    health_timeout_s: int
+    health_failures: int
     labels: dict[str, str]
     replicas: list[ReplicaShown]
     warnings: list[str] = []
@@ -78,6 +81,9 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         health_path=spec.health_path,
         startup_timeout_s=spec.startup_timeout_s,
         spread=spec.spread,
+        health_interval_s=spec.health_interval_s,
+        health_timeout_s=spec.health_timeout_s,
+        health_failures=spec.health_failures,
         labels=spec.labels,
         replicas=[_replica(cluster, model, job) for job in model_view.replicas(cluster, model)],
     )
