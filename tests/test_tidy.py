@@ -89,6 +89,8 @@ PURE: Final = (
     "services/node_agent/health/kernel_lines.py",
     "services/node_agent/health/shares.py",
     "services/node_agent/health/watch.py",
+    "services/node_agent/peer_budget.py",
+    "services/node_agent/peer_filter.py",
     "services/node_agent/runtimes/container.py",
     "services/node_agent/serving.py",
     "services/node_agent/sharing/ways.py",

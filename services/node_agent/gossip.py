@@ -8,6 +8,7 @@ plus a lease. T is when the asks were sent. A peer that says that it has not bee
 for its answer came within the window. Tests: tests/unit/test_gossip.py; tests/sim breaks everything around it.
 """
 
+import hashlib
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ HEARD_PART: Final = 0.9
 # A node that knows of no other cannot tell its own loss from the scheduler's.
 ROSTER_MIN: Final = 2
 RENEWED: Final = -1
+COOKIE_BYTES: Final = 16
 
 
 class Gossip(msgspec.Struct):
@@ -79,10 +81,24 @@ def ask(gossip: Gossip, nonce: bytes, now_ns: int) -> int:
     return _count(gossip, gossip.node_id)
 
 
+def cookie(nonce: bytes, peer: NodeId) -> bytes:
+    """What an ask of this round carries to one peer: only that one can answer with it, so no other sender's answer is worth a signature
+    check.
+    """
+    return hashlib.blake2b(peer.encode(), key=nonce, digest_size=COOKIE_BYTES).digest()
+
+
+def expects(gossip: Gossip, peer: NodeId, found: bytes) -> bool:
+    """Whether `found` is the cookie that this peer was given in the present round."""
+    return bool(gossip.nonce) and found == cookie(gossip.nonce, peer)
+
+
 def answered(gossip: Gossip, peer: NodeId, nonce: bytes, peer_unrenewed_ms: int, now_ns: int) -> int:
-    """The deadline to which the lease may be extended now, 0 for none. A peer that is renewed is not counted and forbids nothing."""
+    """The deadline to which the lease may be extended now, 0 for none. A peer that is renewed is not counted and forbids nothing.
+    `nonce` is the cookie that this peer was given.
+    """
     late = now_ns - gossip.asked_ns > window_ns(gossip) * HEARD_PART
-    if not gossip.nonce or nonce != gossip.nonce or late or peer_unrenewed_ms * MS < window_ns(gossip):
+    if not expects(gossip, peer, nonce) or late or peer_unrenewed_ms * MS < window_ns(gossip):
         return 0
     return _count(gossip, peer)
 

@@ -5,7 +5,7 @@ another cluster, of nobody in the roster, of an older life of a node, or not sig
 tests/unit/test_peer_messages.py.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import nkeys
@@ -18,12 +18,15 @@ from libs.common.model import NodeId
 
 DATAGRAM_BYTES_MAX: Final = 1_024
 NONCE_BYTES: Final = 16
+SIGNATURE_BYTES: Final = 64
+# A signature, a nonce and what tells them apart: no peer sends less.
+DATAGRAM_BYTES_MIN: Final = SIGNATURE_BYTES + NONCE_BYTES
 # What is signed here can be nothing that the same key signs elsewhere (the log's server has it sign a nonce of text).
 CONTEXT: Final = b"\x00muster peer 1\x00"
 
 
 class PeerAsk(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """Since when have you not been renewed? The nonce is of this round of asks."""
+    """Since when have you not been renewed? The nonce is of this round of asks, and of this peer."""
 
     cluster_id: str
     node_id: NodeId
@@ -48,6 +51,13 @@ Said = PeerAsk | PeerAnswer
 class _Datagram(msgspec.Struct, frozen=True, array_like=True):
     body: bytes
     signature: bytes
+
+
+class Opened(NamedTuple):
+    """A datagram that was read, and is not verified."""
+
+    said: Said
+    datagram: _Datagram
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -75,16 +85,26 @@ class Reader:
         self.entries: dict[NodeId, RosterEntry] = {entry.node_id: entry for entry in roster.nodes}
         self.keys: dict[NodeId, VerifyKey] = {}
 
-    def read(self, data: bytes) -> Said | None:
-        """What a peer said, or None. Never raises."""
-        if len(data) > DATAGRAM_BYTES_MAX:
+    def open(self, data: bytes) -> Opened | None:
+        """What a datagram claims, if the roster has such a node. It is not verified yet: `verified` costs 0.1 ms. Never raises."""
+        if not DATAGRAM_BYTES_MIN <= len(data) <= DATAGRAM_BYTES_MAX:
             return None
         try:
             datagram = _datagram.decode(data)
             said = _said.decode(datagram.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        return said if self._is_of_the_roster(said) and self._is_signed(said.node_id, datagram) else None
+        known = self._is_of_the_roster(said) and len(datagram.signature) == SIGNATURE_BYTES
+        return Opened(said, datagram) if known else None
+
+    def verified(self, opened: Opened) -> bool:
+        """Whether the node that the datagram names signed it."""
+        return self._is_signed(opened.said.node_id, opened.datagram)
+
+    def read(self, data: bytes) -> Said | None:
+        """What a peer said, or None. Never raises."""
+        opened = self.open(data)
+        return opened.said if opened is not None and self.verified(opened) else None
 
     def _is_of_the_roster(self, said: Said) -> bool:
         entry = self.entries.get(said.node_id)

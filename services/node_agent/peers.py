@@ -6,7 +6,7 @@ down has its roster on disk and the lease in its file. Everything that it touche
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -19,7 +19,8 @@ from libs.common.model import NodeId
 from libs.common.serving_tasks import serve_together
 from libs.common.transport.bus import Bus
 from services.node_agent import gossip as g
-from services.node_agent.peer_messages import PeerAnswer, PeerAsk, Reader, Signer
+from services.node_agent.peer_budget import Budget
+from services.node_agent.peer_messages import PeerAnswer, PeerAsk, Reader, Said, Signer
 from services.node_agent.state import ask_jitter_ns
 
 LOOK_MAX_S: Final = 1.0
@@ -29,8 +30,6 @@ BURST_PAUSE_S: Final = 0.01
 # Another roster is asked for at most so often.
 ROSTER_EVERY_NS: Final = 2_000_000_000
 FETCH_TIMEOUT_S: Final = 2.0
-# Of one window so many datagrams are read for each node of the roster; checking a signature takes 0.1 ms.
-HEARD_PER_NODE: Final = 8
 
 _roster = msgspec.msgpack.Decoder(Roster)
 
@@ -48,6 +47,10 @@ class Channel(Protocol):
 
     def send(self, to: str, data: bytes) -> None:
         """Never waits and never raises."""
+        ...
+
+    def narrow(self, senders: Sequence[str] | None) -> None:
+        """Drop what comes from other addresses, as early as this channel can; None: hear all."""
         ...
 
 
@@ -101,8 +104,9 @@ class Peers:
         self.gossip = g.begin(node_id, Roster(), 0, clock.boot_ns())
         self.reader = Reader(Roster())
         self.fetched_ns = 0
-        self.read_since_ns = 0
-        self.read = 0
+        self.budget = Budget()
+        self.addresses: frozenset[str] = frozenset()
+        self.narrowed: frozenset[str] | None = None
         self.dropped = 0
 
     async def run(self, incarnation: int) -> None:
@@ -110,10 +114,11 @@ class Peers:
         self.incarnation = max(self.incarnation, incarnation)
         kept = await self.keeper.load()
         self.gossip = g.begin(self.gossip.node_id, kept.roster, self.lease.deadline_ns(), self.clock.boot_ns())
-        self.reader = Reader(kept.roster)
+        self._believe(kept.roster)
         self.channel.listen(self._hear)
         while True:
             now_ns = self.clock.boot_ns()
+            self._narrow(now_ns)
             at_ns = g.ask_at_ns(self.gossip, self.lease.deadline_ns())
             if at_ns is not None and at_ns <= now_ns:
                 await self._ask(now_ns)
@@ -163,42 +168,61 @@ class Peers:
         await self.keeper.store(Kept(self.channel.address, roster))
         if g.takes(self.gossip, roster):
             g.take(self.gossip, roster)
-            self.reader = Reader(roster)
+            self._believe(roster)
+
+    def _believe(self, roster: Roster) -> None:
+        self.reader = Reader(roster)
+        self.addresses = frozenset(entry.address for entry in roster.nodes if entry.address)
+        self._narrow(self.clock.boot_ns())
 
     # Asking and answering.
 
     async def _ask(self, now_ns: int) -> None:
         roster, nonce = self.gossip.roster, self.make_nonce()
         self._extend(g.ask(self.gossip, nonce, now_ns))
-        datagram = self.signer.datagram(PeerAsk(roster.cluster_id, self.gossip.node_id, self.incarnation, nonce))
-        others = [entry.address for entry in roster.nodes if entry.address and entry.node_id != self.gossip.node_id]
+        others = [entry for entry in roster.nodes if entry.address and entry.node_id != self.gossip.node_id]
         for first in range(0, len(others), BURST):
-            for address in others[first : first + BURST]:
-                self.channel.send(address, datagram)
+            for entry in others[first : first + BURST]:
+                own = g.cookie(nonce, entry.node_id)
+                ask = PeerAsk(roster.cluster_id, self.gossip.node_id, self.incarnation, own)
+                self.channel.send(entry.address, self.signer.datagram(ask))
             await asyncio.sleep(BURST_PAUSE_S)
 
     def _hear(self, sender: str, data: bytes) -> None:
-        said = self.reader.read(data) if self._may_read() else None
-        match said:
-            case PeerAsk():
-                self._answer(sender, said)
-            case PeerAnswer() if said.to == self.gossip.node_id:
-                now_ns = self.clock.boot_ns()
-                self._extend(g.answered(self.gossip, said.node_id, said.nonce, said.unrenewed_ms, now_ns))
-            case _:
-                self.dropped += 1
+        """Cheap checks first; what fails one of them uses no other sender's budget."""
+        now_ns, known = self.clock.boot_ns(), sender in self.addresses
+        if self.budget.hears(sender, known, now_ns, g.window_ns(self.gossip)):
+            logger.warning("%s floods the peers' port with datagrams: for a while only other nodes' addresses are heard", sender)
+            self._narrow(now_ns)
+        opened = self.reader.open(data)
+        if opened is None or not self._may_verify(sender, known, opened.said) or not self.reader.verified(opened):
+            self.dropped += 1
+            return
+        said = opened.said
+        if not self.budget.may_believe(said.node_id):
+            self.dropped += 1
+        elif isinstance(said, PeerAsk):
+            self._answer(sender, said)
+        else:
+            self._extend(g.answered(self.gossip, said.node_id, said.nonce, said.unrenewed_ms, now_ns))
+
+    def _may_verify(self, sender: str, known: bool, said: Said) -> bool:
+        if isinstance(said, PeerAsk):
+            return self.budget.may_verify_ask(sender, known)
+        meant = said.to == self.gossip.node_id and g.expects(self.gossip, said.node_id, said.nonce)
+        return meant and self.budget.may_verify_answer(said.node_id)
 
     def _answer(self, sender: str, ask: PeerAsk) -> None:
         unrenewed_ms = g.unrenewed_ms(self.gossip, self.clock.boot_ns())
         answer = PeerAnswer(self.reader.cluster_id, self.gossip.node_id, self.incarnation, ask.nonce, ask.node_id, unrenewed_ms)
         self.channel.send(sender, self.signer.datagram(answer))
 
-    def _may_read(self) -> bool:
-        now_ns = self.clock.boot_ns()
-        if now_ns - self.read_since_ns > g.window_ns(self.gossip):
-            self.read_since_ns, self.read = now_ns, 0
-        self.read += 1
-        return self.read <= HEARD_PER_NODE * (self.size + 1)
+    def _narrow(self, now_ns: int) -> None:
+        """Have the channel hear the quiet nodes alone while a flood lasts, and everyone again after it."""
+        wanted = self.addresses - self.budget.loud if self.budget.is_narrow(now_ns) else None
+        if wanted != self.narrowed:
+            self.narrowed = wanted
+            self.channel.narrow(None if wanted is None else sorted(wanted))
 
     def _extend(self, deadline_ns: int) -> None:
         """The file's deadline never goes back."""

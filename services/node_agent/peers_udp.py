@@ -4,10 +4,21 @@ The port of an agent's last life is tried first, so that the roster that others 
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import ctypes
+import socket
+import struct
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from services.node_agent import peer_filter
+from services.node_agent.peer_messages import DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN
+
 ANY_PORT: Final = 0
+# Linux's number; Python has no name for it.
+SO_ATTACH_FILTER: Final = 26
+# Room for the answers of many nodes at once; the kernel gives at most net.core.rmem_max.
+BUFFER_BYTES: Final = 1 << 20
 
 
 class UdpChannel(asyncio.DatagramProtocol):
@@ -21,6 +32,10 @@ class UdpChannel(asyncio.DatagramProtocol):
         self.transport = cast(asyncio.DatagramTransport, transport)
         host, port = transport.get_extra_info("sockname")[:2]
         self.address = f"{host}:{port}"
+        self.socket = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        self.narrow(None)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if self.hear is not None:
@@ -36,6 +51,17 @@ class UdpChannel(asyncio.DatagramProtocol):
         found = place(to)
         if found is not None and not self.transport.is_closing():
             self.transport.sendto(data, found)
+
+    def narrow(self, senders: Sequence[str] | None) -> None:
+        """By a filter in the kernel, where it takes one; else what else comes is read, and dropped by `peers.py`."""
+        places = None if senders is None else [found for each in senders if (found := place(each)) is not None]
+        program = peer_filter.program(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX, places)
+        if program is None or self.transport.is_closing():
+            return
+        held = ctypes.create_string_buffer(program)
+        count = len(program) // struct.calcsize("HBBI")
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", count, ctypes.addressof(held)))
 
     def close(self) -> None:
         self.transport.close()

@@ -5,7 +5,7 @@ A machine's address is its name. Datagrams are lost and late as messages of the 
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import nkeys
@@ -34,6 +34,9 @@ class SimChannel:
     def listen(self, hear: Callable[[str, bytes], None]) -> None:
         self.hear = hear
         self.network.channels[self.address] = self
+
+    def narrow(self, senders: Sequence[str] | None) -> None:
+        """No machine of the simulation sends from another's address."""
 
     def send(self, to: str, data: bytes) -> None:
         self.process.check()

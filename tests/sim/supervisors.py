@@ -13,6 +13,7 @@ from libs.common.model import AttemptRef, Gpu, GpuId
 from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
+from services.node_agent.drivers.absent import Absent
 from services.node_agent.drivers.readings import Command, Done, Event, Lacking, Modes, Reset, Sample, SetPowerCap
 from services.node_agent.observations import Adopted, Exit, Observation, ProcessExited, ProcessStarted
 from services.node_agent.retention import Keep, Pruned
@@ -207,6 +208,7 @@ class SimDriver:
     simulated = True
     nodes: DeviceNodes = {}  # noqa: RUF012
     capabilities: Capabilities = {}  # noqa: RUF012
+    absent: Mapping[GpuId, Absent] = {}
 
     def __init__(self, machine: Machine, process: Process) -> None:
         self.machine, self.process = machine, process

@@ -33,7 +33,7 @@ def asking(size: int) -> Gossip:
 
 
 def answer(gossip: Gossip, peer: str, unrenewed_ms: int = 1_000, after_ns: int = 0, nonce: bytes = NONCE) -> int:
-    return g.answered(gossip, NodeId(peer), nonce, unrenewed_ms, T + 9 * S + after_ns)
+    return g.answered(gossip, NodeId(peer), g.cookie(nonce, NodeId(peer)), unrenewed_ms, T + 9 * S + after_ns)
 
 
 def test_a_strict_majority_that_is_not_renewed_extends_the_lease_from_the_moment_of_asking() -> None:
@@ -133,3 +133,16 @@ def test_a_roster_that_comes_during_a_round_ends_it() -> None:
     gossip = asking(3)
     g.take(gossip, roster(4, seq=6))
     assert answer(gossip, "b") == answer(gossip, "c") == 0
+
+
+def test_an_answer_with_the_cookie_of_another_peer_does_not_count() -> None:
+    gossip = asking(3)
+    assert not g.expects(gossip, NodeId("b"), g.cookie(NONCE, NodeId("c")))
+    assert g.expects(gossip, NodeId("b"), g.cookie(NONCE, NodeId("b")))
+    assert g.answered(gossip, NodeId("b"), g.cookie(NONCE, NodeId("c")), 1_000, T + 9 * S) == 0
+
+
+def test_no_cookie_is_right_while_no_round_goes_on() -> None:
+    gossip = asking(3)
+    gossip.nonce = b""
+    assert not g.expects(gossip, NodeId("b"), g.cookie(b"", NodeId("b")))

@@ -221,7 +221,7 @@ def test_an_agent_counts_the_majority_without_the_removed() -> None:
     gossip = Gossip(names[0], 0, Roster("home", 1, "x", 16_000, entries))
     g.granted(gossip, NOW)
     assert g.ask(gossip, b"n", NOW + 9 * NS) == 0
-    assert g.answered(gossip, names[1], b"n", 1_000, NOW + 9 * NS) == NOW + 25 * NS
+    assert g.answered(gossip, names[1], g.cookie(b"n", names[1]), 1_000, NOW + 9 * NS) == NOW + 25 * NS
 
 
 def test_a_node_is_removed_once() -> None:
