@@ -59,3 +59,5 @@ def _print_online(gpus: Sequence[Json]) -> None:
             why = f" ({gpu['reason']})" if gpu["reason"] else ""
             more = f": {gpu['detail']}" if gpu["detail"] else ""
             print(clean(f"{name}: online, but it is {gpu['health']}{why} and takes no work before it has recovered{more}"))
+            if gpu["verdict"] == "reboot_node":
+                print(clean(f"  once its cause is mended, reset it (muster gpu reset --gpu-id {gpu['uuid']}) or boot {gpu['node_id']}"))

@@ -4,6 +4,7 @@ Pure. A card has 8 memory slices (an A30 has 4) and an instance takes some that 
 instances that would fit by size may still not fit beside each other. A set of slices is an integer, one bit each.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -45,7 +46,19 @@ CARDS: Final[dict[str, Profiles]] = {
     "H100 96GB": _card("12gb", "24gb", "24gb", "48gb", "48gb", "96gb"),
     "H200 141GB": _card("18gb", "35gb", "35gb", "71gb", "71gb", "141gb"),
 }
+_WORDS: Final = re.compile(r"[^A-Z0-9]+")
 PROFILES: Final = tuple(sorted({name for card in CARDS.values() for name in card}))
+
+
+def card_named(model: str, memory_bytes: int) -> str:
+    """The card that a device of this model is when MIG mode is off and its driver names no instances; empty for one without MIG."""
+    words = _WORDS.split(model.upper())
+    fitting = [card for card in CARDS if card.split()[0] in words]
+    return min(fitting, key=lambda card: abs(_gigabytes(card) - (memory_bytes >> 30)), default="")
+
+
+def _gigabytes(card: str) -> int:
+    return int("".join(filter(str.isdigit, card.split()[-1])))
 
 
 def card_slices(card: str) -> int:

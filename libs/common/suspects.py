@@ -1,35 +1,57 @@
-"""Whether a device or a job is the bad one, by who had errors where. Pure.
+"""Whether a device, a job or a node is the bad one, by who had errors where. Pure.
 
-The same device under different jobs that had none elsewhere: the device. The same job on different devices: the job. Only what the log
-still keeps of each counts (`device.ERRORS_KEPT`).
+The same device under different jobs that had none elsewhere: the device. The same job on different devices: the job. Errors that take the
+device itself (XID 79: it fell off its bus) are never a job's doing; several devices of one node with those: the node, its power or its bus.
+Only what the log still keeps of each counts (`device.ERRORS_KEPT`). Tests: tests/unit/test_suspects.py.
 """
 
 from typing import Final
 
-from libs.common.cluster import Cluster, Job
+from libs.common.cluster import Cluster, Job, Node, node_gpus
 from libs.common.device import GpuView
-from libs.common.error_catalogue import IGNORE
-from libs.common.model import JobId
+from libs.common.error_catalogue import IGNORE, REBOOT_NODE, REPLACE
+from libs.common.model import GpuId, JobId
 
 # So many jobs with errors here and nowhere else.
 JOBS_OF_A_BAD_DEVICE: Final = 3
 DEVICES_OF_A_BAD_JOB: Final = 2
+DEVICES_OF_A_BAD_NODE: Final = 3
+# No command makes a device need a boot or a replacement.
+TAKES_THE_DEVICE: Final = (REBOOT_NODE, REPLACE)
 
 
-def is_suspect(job: Job) -> bool:
-    return len(dict.fromkeys(uuid for uuid, _ in job.gpu_errors)) >= DEVICES_OF_A_BAD_JOB
+def is_suspect(cluster: Cluster, job: Job) -> bool:
+    return len(_blamed_on(cluster, job)) >= DEVICES_OF_A_BAD_JOB
 
 
-def of_job(job: Job) -> str:
+def of_job(cluster: Cluster, job: Job) -> str:
     """Empty where nothing speaks against it."""
-    count = len(dict.fromkeys(uuid for uuid, _ in job.gpu_errors))
-    return f"it had errors on {count} different GPUs: the job is suspect rather than they" if is_suspect(job) else ""
+    count = len(_blamed_on(cluster, job))
+    return f"it had errors on {count} different GPUs: the job is suspect rather than they" if count >= DEVICES_OF_A_BAD_JOB else ""
+
+
+def _blamed_on(cluster: Cluster, job: Job) -> list[GpuId]:
+    """The devices on which it had an error that a job may cause."""
+    return [uuid for uuid in dict.fromkeys(uuid for uuid, _ in job.gpu_errors) if _may_have_caused(cluster, job, uuid)]
+
+
+def _may_have_caused(cluster: Cluster, job: Job, uuid: GpuId) -> bool:
+    errors = cluster.gpus[uuid].errors if uuid in cluster.gpus else []
+    return any(error.verdict not in (IGNORE, *TAKES_THE_DEVICE) and any(ref.job_id == job.job_id for ref in error.jobs) for error in errors)
+
+
+def of_node(cluster: Cluster, node: Node) -> str:
+    """Empty where nothing speaks against it."""
+    taken = [view for view in node_gpus(cluster, node) if any(error.verdict in TAKES_THE_DEVICE for error in view.errors)]
+    if len(taken) < DEVICES_OF_A_BAD_NODE:
+        return ""
+    return f"{len(taken)} of its GPUs had errors that take a device: its power or its bus is suspect rather than they or their jobs"
 
 
 def of_device(cluster: Cluster, view: GpuView) -> str:
     """Empty where nothing speaks against it."""
     jobs: dict[JobId, None] = {ref.job_id: None for error in view.errors if error.verdict != IGNORE for ref in error.jobs}
-    only_here = [job_id for job_id in jobs if job_id not in cluster.jobs or not is_suspect(cluster.jobs[job_id])]
+    only_here = [job_id for job_id in jobs if job_id not in cluster.jobs or not is_suspect(cluster, cluster.jobs[job_id])]
     if len(only_here) < JOBS_OF_A_BAD_DEVICE:
         return ""
     return f"{len(only_here)} different jobs had errors here and nowhere else: the GPU is suspect rather than they"

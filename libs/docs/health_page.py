@@ -58,7 +58,8 @@ FOLLOWS = (
     "is the cause shows by the jobs that hung there and nowhere else. Where a device cannot be reset it is used on once it is proved free. "
     "The time is counted anew by each agent.",
     "Who is the bad one is told from who had errors where: a GPU on which three different jobs had errors that had none elsewhere is named "
-    "by `muster health --gpu-id`, a job that had errors on different GPUs by `muster describe`.",
+    "by `muster health --gpu-id`, a job that had errors on different GPUs by `muster describe`. An error that takes the device itself "
+    "(`reboot_node`, `replace`) is never held against a job; a node of which three GPUs had one is named by `muster nodes NODE`.",
     "MUSTER_HEALTH_SHADOW=1: errors are recorded with their verdicts, marked as shadow, and nothing follows, "
     "but that a job ends by its own `--hang-timeout`.",
 )
@@ -67,7 +68,8 @@ MEANS = {
     e.RESTART_JOB: "the jobs that have the device end, the device stays in use",
     e.DRAIN_THEN_RESET: "nothing new is placed there; when the last job has ended, the device is reset",
     e.RESET: "the jobs that have the device end, then it is reset",
-    e.REBOOT_NODE: "the jobs that have the device end, and it stays out of use until its machine was started again",
+    e.REBOOT_NODE: "the jobs that have the device end, and it stays out of use until its machine was started again, "
+    "or an operator had it reset (`muster gpu reset`) and it came out of that well",
     e.REPLACE: "the jobs that have the device end, and it stays out of use until somebody has seen to it",
 }
 

@@ -177,10 +177,11 @@ def was_reset(controls: Controls, devices: Devices, node_id: NodeId, seen: Devic
         d.cleared(devices, each, d.RESET)
         if not seen.refused:
             again(controls, each)
-    d.was_reset(devices, seen.uuid, seen.problem, seen.checks, seen.refused)
-    controls.todo.pop((seen.uuid, c.RESET), None)
     asked = controls.wishes.get((seen.uuid, c.RESET))
-    if asked is not None and not asked.outcome:
+    is_open = asked is not None and not asked.outcome
+    d.was_reset(devices, seen.uuid, seen.problem, seen.checks, seen.refused, is_open)
+    controls.todo.pop((seen.uuid, c.RESET), None)
+    if asked is not None and is_open:
         outcome = seen.refused or (c.FAILED if seen.problem else c.DONE)
         _say(controls, node_id, replace(asked, outcome=outcome, detail=seen.problem))
 

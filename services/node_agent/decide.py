@@ -10,7 +10,7 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import NodeFact
-from libs.common.job_life import BY_THE_AGENT, OVER_SHARE
+from libs.common.job_life import BY_THE_AGENT, CANCELLED, OVER_SHARE
 from libs.common.model import NodeId
 from libs.common.partition import on_cards_of
 from services.node_agent import actions as a
@@ -298,8 +298,9 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
     assert end is not None, "an attempt that exited has its exit"
     at_limit = end.reason == STOPPED and attempt.told is not None and attempt.told.reason == s.TIME_LIMIT
     reason, detail = (s.TIME_LIMIT, end.detail) if at_limit else _end_words(attempt, end)
+    cancelled = end.reason == STOPPED and attempt.told is not None and attempt.told.reason == CANCELLED
     if attempt.hit is not None and end.exit_code != 0:
-        reason, detail = attempt.hit.reason, attempt.hit.detail
+        reason, detail = (reason if cancelled else attempt.hit.reason), attempt.hit.detail
     return f.JobFinished(
         job_id=attempt.ref.job_id,
         attempt=attempt.ref.attempt,

@@ -171,12 +171,20 @@ def test_the_breaker_holds_back_no_reset_that_an_operator_asked_for() -> None:
     assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "xid 46, reset_asked")]
 
 
-def test_a_device_that_needs_more_than_a_reset_is_reset_all_the_same_when_that_is_asked_for() -> None:
+def test_a_device_that_needs_a_boot_is_well_again_when_an_operator_has_it_reset_and_it_is_proved_fine() -> None:
     made = node()
     made.see(erred("xid 79"))
     assert others(asked(made, RESET)) == [a.ResetDevice(GPU, "xid 79, reset_asked")]
-    lost = fault("xid 79", "reboot_node")
-    assert recorded(made.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [lost, said(RESET)]
+    assert recorded(made.see(o.DeviceReset(GPU, "", {"reset": "done"}))) == [BACK, said(RESET)]
+    assert made.state.devices.troubles == {}
+
+
+def test_a_device_that_needs_a_boot_stays_lost_when_the_reset_that_was_asked_for_did_not_prove_it_fine() -> None:
+    made = node()
+    made.see(erred("xid 79"))
+    asked(made, RESET)
+    recorded(made.see(o.DeviceReset(GPU, "it does not answer after its reset")))
+    assert set(made.state.devices.troubles[GPU]) == {"xid 79", "reset_failed"}
 
 
 def test_a_device_that_is_being_told_something_is_not_reset_and_one_that_is_reset_is_told_nothing() -> None:

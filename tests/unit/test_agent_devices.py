@@ -8,6 +8,7 @@ import pytest
 from libs.common import facts as f
 from libs.common.error_catalogue import Seen
 from libs.common.error_rows import catalogue
+from libs.common.messages import StopOrder
 from libs.common.model import Gpu, GpuHold, GpuId
 from services.node_agent import actions as a
 from services.node_agent import observations as o
@@ -86,6 +87,16 @@ def test_a_job_that_ended_well_although_its_device_erred_ended_well() -> None:
     made.see(erred("xid 94"))
     finished, _ = ended(made, end=o.Exit(executed=True, exit_code=0))
     assert isinstance(finished, f.JobFinished) and finished.reason == "exited"
+
+
+def test_a_job_that_was_cancelled_ends_as_stopped_although_its_device_erred_before() -> None:
+    made = node().running()
+    made.see(erred("xid 48"))
+    made.orders(StopOrder(ref().job_id, 1, 40, "cancelled", 15, 1_000))
+    finished = ended(made)[0]
+    assert isinstance(finished, f.JobFinished) and finished.reason == "stopped"
+    assert finished.detail.startswith("xid 48 of GPU")
+    assert made.state.devices.troubles[GPU].keys() >= {"xid 48"}
 
 
 def test_hardware_ends_the_job_which_is_none_of_its_own_doing_and_is_reset_when_nobody_has_the_device() -> None:

@@ -43,3 +43,11 @@ def test_a_card_is_known_by_what_its_driver_says_it_can_be_cut_into() -> None:
 def test_what_an_attempt_owns_of_a_card_are_the_slices_of_its_instances() -> None:
     whole, part = GpuHold(GpuId("a")), GpuHold(GpuId("b"), 50, MIG, "3g.40gb", 0b1111)
     assert mig.slices_of([whole, part]) == {GpuId("b"): 0b1111}
+
+
+def test_a_card_is_named_by_its_model_and_memory_when_its_driver_names_no_instances() -> None:
+    assert mig.card_named("NVIDIA A100-SXM4-80GB", 80 << 30) == "A100 80GB"
+    assert mig.card_named("NVIDIA A100-PCIE-40GB", 40 << 30) == "A100 40GB"
+    assert mig.card_named("NVIDIA H200", 140 << 30) == "H200 141GB"
+    assert mig.card_named("NVIDIA A30", 24 << 30) == "A30"
+    assert mig.card_named("NVIDIA A10", 24 << 30) == ""

@@ -17,7 +17,8 @@ def world(*jobs: str) -> History:
 
 def erred(history: History, gpu: int, *jobs: str, verdict: str = "restart_job") -> None:
     refs = tuple(AttemptRef(JobId(job), 1) for job in jobs)
-    seen = f.GpuErrorSeen(node_id=NodeId("n1"), uuid=GpuId(f"n1g{gpu}"), error="xid 31", verdict=verdict, source="driver", jobs=refs)
+    error = "xid 79" if verdict == "reboot_node" else "xid 31"
+    seen = f.GpuErrorSeen(node_id=NodeId("n1"), uuid=GpuId(f"n1g{gpu}"), error=error, verdict=verdict, source="driver", jobs=refs)
     assert history.say(seen)
 
 
@@ -36,14 +37,14 @@ def test_a_device_under_different_jobs_that_had_no_errors_elsewhere_is_suspect()
     assert of_device(history, 1) == ""
     erred(history, 1, "c")
     assert of_device(history, 1).startswith("3 different jobs had errors here and nowhere else")
-    assert (of_device(history, 2), suspects.of_job(job(history, "a"))) == ("", "")
+    assert (of_device(history, 2), suspects.of_job(history.cluster, job(history, "a"))) == ("", "")
 
 
 def test_a_job_with_errors_on_different_devices_is_suspect_and_speaks_against_none_of_them() -> None:
     history = world("bad", "a", "b")
     for gpu in (1, 2):
         erred(history, gpu, "bad")
-    assert suspects.of_job(job(history, "bad")).startswith("it had errors on 2 different GPUs")
+    assert suspects.of_job(history.cluster, job(history, "bad")).startswith("it had errors on 2 different GPUs")
     for name in ("a", "b"):
         erred(history, 1, name)
     assert of_device(history, 1) == ""
@@ -55,7 +56,7 @@ def test_the_same_job_again_and_what_means_nothing_count_for_nothing() -> None:
         erred(history, 1, "a")
     for name in ("b", "c"):
         erred(history, 1, name, verdict="ignore")
-    assert (of_device(history, 1), suspects.of_job(job(history, "a")), job(history, "b").gpu_errors) == ("", "", [])
+    assert (of_device(history, 1), suspects.of_job(history.cluster, job(history, "a")), job(history, "b").gpu_errors) == ("", "", [])
     assert len(job(history, "a").gpu_errors) == ERRORS_KEPT
 
 
@@ -63,3 +64,32 @@ def test_jobs_that_the_cluster_knows_no_more_count() -> None:
     history = world()
     erred(history, 1, "x", "y", "z")
     assert of_device(history, 1) != ""
+
+
+def of_node(history: History) -> str:
+    return suspects.of_node(history.cluster, history.cluster.nodes[NodeId("n1")])
+
+
+def test_devices_that_fell_off_their_bus_speak_against_their_node_and_not_against_the_job() -> None:
+    history = world("a")
+    for gpu in (1, 2):
+        erred(history, gpu, "a", verdict="reboot_node")
+    assert (of_node(history), suspects.of_job(history.cluster, job(history, "a"))) == ("", "")
+    erred(history, 3, "a", verdict="reboot_node")
+    assert of_node(history).startswith("3 of its GPUs had errors that take a device")
+    assert suspects.of_job(history.cluster, job(history, "a")) == ""
+
+
+def test_errors_that_a_job_may_cause_say_nothing_of_its_node() -> None:
+    history = world("a")
+    for gpu in (1, 2, 3):
+        erred(history, gpu, "a")
+    assert of_node(history) == "" and suspects.of_job(history.cluster, job(history, "a")) != ""
+
+
+def test_a_device_that_the_cluster_knows_no_more_blames_no_job() -> None:
+    history = world("a")
+    for gpu in (1, 2):
+        erred(history, gpu, "a")
+    del history.cluster.gpus[GpuId("n1g2")]
+    assert suspects.of_job(history.cluster, job(history, "a")) == ""

@@ -128,3 +128,11 @@ def test_a_job_that_would_be_rejected_is_told_so() -> None:
     spec = JobSpec(command=("true",), gpus=9, reject_if_impossible=True)
     found = what_if(given(registered("a")), WhatIfAsk(spec, TenantId("t")))
     assert not found["would_start"] and found["answer"].startswith("it has ended: rejected (impossible")
+
+
+def test_a_job_for_an_instance_hears_which_device_could_be_partitioned() -> None:
+    plain = node("a", ("NVIDIA A30", "NVIDIA H100"))
+    text = answer(plain, waiting("j", mig_profile="1g.10gb"))["answer"]
+    assert text.endswith("GPU a-gpu1 of a can be partitioned in MIG mode: muster gpu mig on --gpu-id a-gpu1")
+    assert "partitioned" not in answer(node("a", ("L4",)), waiting("j", mig_profile="1g.10gb"))["answer"]
+    assert "partitioned" not in answer(plain, waiting("j", nodes=2))["answer"]

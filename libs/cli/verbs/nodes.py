@@ -57,6 +57,8 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
         return
     node, gpus = found["node"], found["gpus"]
     _print([node], form == "wide", no_headers)
+    if node.get("suspicion"):
+        print(f"\nSuspect: {clean(node['suspicion'])}")
     _print_lost(node["isolation"])
     print()
     print_gpus(gpus, form == "wide", no_headers)

@@ -13,12 +13,15 @@ from libs.common import facts as f
 from libs.common.change import Change
 from libs.common.device_controls import DEFAULT, ROWS
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.gpu_life import QUARANTINED
 from libs.common.model import JobId
 from libs.common.words import counted
 from services.api_gateway.times import rfc3339
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
+# How a check of a release receipt begins that did not prove its part clean.
+NOT_CLEAN: Final = ("held", "left", "not known", "not looked for", "failed")
 # How a job's parts of devices are kept apart, as JobStarted says it.
 KEPT_APART: Final = {
     "mps": ", kept apart by MPS",
@@ -110,6 +113,19 @@ def _preempted(fact: f.JobPreempted) -> str:
     return f"attempt {fact.attempt} {why}: signal {fact.signal}, at most {fact.grace_ms // 1000} s to save and end"
 
 
+def _released(fact: f.JobReleased) -> str:
+    """Devices are called clean only if every check of the receipt says so; GpuFaulted beside it names what is held and by whom."""
+    bad = [f"{name} {said}" for name, said in fact.checks.items() if said.startswith(NOT_CLEAN)]
+    where = f"attempt {fact.attempt} on {fact.node_id}"
+    return f"{where} is over, not proved clean: {'; '.join(bad)}" if bad else f"devices of {where} proved clean"
+
+
+def _faulted(fact: f.GpuFaulted) -> str:
+    what = f"{fact.reason}: {fact.detail}" if fact.detail else fact.reason
+    health = "quarantined" if fact.reason == QUARANTINED else f"{fact.health} ({what})"
+    return f"GPU {fact.uuid} on {fact.node_id} is {health}" + (f": held by {fact.detail}" if health == QUARANTINED and fact.detail else "")
+
+
 def _finished(fact: f.JobFinished) -> str:
     how = f"signal {fact.signal}" if fact.signal else f"exit code {fact.exit_code}"
     return f"ended on {fact.node_id}: {how} ({fact.reason})"
@@ -184,10 +200,10 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobStarted: lambda x: f"attempt {x.attempt} started on {x.node_id}{KEPT_APART.get(x.isolation, '')}",
     f.JobFinished: _finished,
     f.JobRefused: lambda x: f"{x.node_id} refused attempt {x.attempt}: {x.reason}",
-    f.JobReleased: lambda x: f"devices of attempt {x.attempt} on {x.node_id} proved clean",
+    f.JobReleased: _released,
     f.ReplicaReady: lambda x: f"replica ready on {x.node_id}",
     f.ReplicaUnready: lambda x: f"replica not ready on {x.node_id}: {x.reason}",
-    f.GpuFaulted: lambda x: f"GPU {x.uuid} on {x.node_id} is {x.health}: {x.reason}",
+    f.GpuFaulted: _faulted,
     f.GpuErrorSeen: lambda x: f"GPU {x.uuid} on {x.node_id}: {x.error} ({x.source}), verdict {x.verdict}{', shadow' if x.shadow else ''}",
     f.GpuServiceSet: lambda x: f"GPU {x.uuid} {x.service}, by {x.user or 'someone'}",
     f.GpuControlRequested: lambda x: f"GPU {x.uuid} {_told(x)}, by {x.user or 'someone'}",

@@ -179,13 +179,13 @@ def _shown(cluster: Cluster, job: Job) -> JobShown:
         checkpoints=job.preemption.checkpoints,
         checkpointed_at=rfc3339(job.preemption.checkpointed_ns),
         reserved=[member.node_id for member in job.preemption.reserved],
-        gpu_errors=_gpu_errors(job),
+        gpu_errors=_gpu_errors(cluster, job),
     )
 
 
-def _gpu_errors(job: Job) -> list[str]:
+def _gpu_errors(cluster: Cluster, job: Job) -> list[str]:
     """With the suspicion that they make, if any, as the last."""
-    return [*(f"{error} on {uuid}" for uuid, error in job.gpu_errors), *filter(None, [suspects.of_job(job)])]
+    return [*(f"{error} on {uuid}" for uuid, error in job.gpu_errors), *filter(None, [suspects.of_job(cluster, job)])]
 
 
 def _array(cluster: Cluster, job: Job) -> ArrayShown | None:

@@ -69,7 +69,8 @@ class GpuFull(msgspec.Struct):
 class NodeShown(msgspec.Struct):
     """`gpus_free` are devices that take work and of which nobody holds a part. `last_heartbeat` is when the scheduler heard the node,
     null where that is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is;
-    0 and empty where the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why.
+    0 and empty where the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why;
+    `suspicion` what speaks against the node itself.
     """
 
     id: str
@@ -95,6 +96,7 @@ class NodeShown(msgspec.Struct):
     rack: str
     spine: str
     isolation: dict[str, str]
+    suspicion: str
 
 
 class NodeFull(msgspec.Struct):
@@ -168,6 +170,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         rack=node.rack,
         spine=node.spine,
         isolation=node.isolation,
+        suspicion=suspects.of_node(cluster, node),
     )
 
 

@@ -222,11 +222,13 @@ def _closes_ns(devices: Devices, now_ns: int) -> int:
     return lately[-allowed - 1] + devices.policy.breaker_ns if len(lately) > allowed else 0
 
 
-def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str], refused: str = "") -> None:
+def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str], refused: str = "", asked: bool = False) -> None:
     """What a reset mends is over when the device came out of it well, all else stays; for another one only a start of the machine is
     left, unless its driver `refused` to begin and nothing but an operator wanted it. Where there is no reset, a device on which only a
-    job hung is used on: it was proved free, and nothing else speaks against it.
+    job hung is used on: it was proved free, and nothing else speaks against it. An operator who asks for a reset says that the cause is
+    mended: a device that comes out of it well shows all that a start of the machine would show, so no start is waited for.
     """
+    mended = MENDED_BY_BOOT if asked else e.RESETS
     devices.resetting.pop(uuid, None)
     cleared(devices, uuid, RESET)
     if problem and refused and _needs(devices, uuid) not in e.RESETS:
@@ -237,7 +239,7 @@ def was_reset(devices: Devices, uuid: GpuId, problem: str, checks: dict[str, str
     elif problem:
         hurt(devices, uuid, RESET_FAILED, Trouble(gpu_life.OFFLINE, problem, e.REBOOT_NODE, RESET))
         return
-    for reason in needs:
+    for reason in [name for name, trouble in devices.troubles.get(uuid, {}).items() if trouble.verdict in mended]:
         cleared(devices, uuid, reason)
     devices.checks[uuid] = checks
 

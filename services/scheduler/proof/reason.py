@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from libs.common import job_life
+from libs.common import job_life, mig
 from libs.common.budget import hours
 from libs.common.cluster import Job, Tenant, tenant_of
 from libs.common.model import LEVELS, REQUIRED, WHOLE_GPU, JobId
@@ -12,7 +12,7 @@ from services.scheduler.attempts import REFUSALS_MAX, REFUSED
 from services.scheduler.limits import hours_asked, hours_left, over_budget, over_limit, passes_limit
 from services.scheduler.placement.choose import NOTHING, choose_for, possible
 from services.scheduler.placement.circles import circle_of
-from services.scheduler.placement.wish import wish_of
+from services.scheduler.placement.wish import Wish, wish_of
 from services.scheduler.proof import order
 from services.scheduler.proof.asker import job_named, jobs_named
 from services.scheduler.proof.classes import Blocker, blocker, node_blockers
@@ -113,7 +113,8 @@ def _asked(state: State, job: Job, ahead: Before) -> Reason:
     if not possible(state.capacity, shape.wish):
         if shape.wish.excluded and possible(state.capacity, wish_of(job.spec)):
             return _refused(state, job, f"the nodes that could run it refused it: {job.refusals.reason}", nodes.blockers)
-        return Reason(f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}", nodes.blockers, _other(state, job))
+        text = f"this cluster could never hold it: {_wish(job)}, and {_largest(state)}{_could_be_cut(state, shape.wish)}"
+        return Reason(text, nodes.blockers, _other(state, job))
     choice = choose_for(state.capacity, shape.wish, circle_of(state.cluster, job.tenant), closed_to(state, job))
     if passes_limit(state, shape, choice):
         return _at_limit(state, tenant, _gpus(sum(hold.share for _, holds in choice for hold in holds)), nodes.blockers)
@@ -192,6 +193,16 @@ def _other(state: State, job: Job) -> str:
 def _largest(state: State) -> str:
     sizes = state.capacity.sizes
     return f"it has {counted(len(sizes), 'usable node')} with at most {max(sizes.values(), default=0)} GPUs"
+
+
+def _could_be_cut(state: State, wish: Wish) -> str:
+    """A device that MIG mode would make serve the job, and how to turn that on."""
+    for view in state.cluster.gpus.values() if wish.mig_profile else ():
+        gpu, node = view.gpu, state.cluster.nodes[view.node_id]
+        card = mig.card_named(gpu.model, gpu.memory_bytes) if not gpu.mig and not gpu.mig_profiles and node.usable else ""
+        if view.present and card and wish.mig_profile in mig.CARDS[card]:
+            return f"; GPU {gpu.uuid} of {view.node_id} can be partitioned in MIG mode: muster gpu mig on --gpu-id {gpu.uuid}"
+    return ""
 
 
 def _wish(job: Job) -> str:

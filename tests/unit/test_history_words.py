@@ -1,0 +1,45 @@
+"""What people read of a receipt and of a device: clean only when every check says so, and who holds it where one does."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.model import GpuId, JobId, NodeId
+from services.api_gateway.views.history import summary
+
+N, G, J = NodeId("n"), GpuId("GPU-n-0"), JobId("j")
+CLEAN = {"processes": "gone", "devices": "free", "mps": "other jobs use it", "holders": "none", "scrub": "not done: no way"}
+
+
+def released(**checks: str) -> str:
+    return summary(f.JobReleased(job_id=J, attempt=1, node_id=N, checks=checks))
+
+
+def test_a_receipt_is_clean_when_every_check_says_so() -> None:
+    assert released(**CLEAN) == "devices of attempt 1 on n proved clean"
+    assert released() == "devices of attempt 1 on n proved clean"
+
+
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        ("devices", "held"),
+        ("processes", "left: 4711"),
+        ("container", "not known: it hangs"),
+        ("scrub", "failed: 3"),
+        ("mig", "not looked for: x"),
+    ],
+)
+def test_a_receipt_with_one_check_that_failed_does_not_say_clean(check: str, said: str) -> None:
+    assert released(**{**CLEAN, check: said}) == f"attempt 1 on n is over, not proved clean: {check} {said}"
+
+
+def test_a_device_that_is_held_is_quarantined_and_by_whom_is_said() -> None:
+    fact = f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="quarantined", detail="open in process 4711 python")
+    assert summary(fact) == "GPU GPU-n-0 on n is quarantined: held by open in process 4711 python"
+    assert summary(f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="quarantined")) == "GPU GPU-n-0 on n is quarantined"
+
+
+def test_a_device_that_failed_says_what_it_said() -> None:
+    fact = f.GpuFaulted(node_id=N, uuid=G, health="offline", reason="xid 79", detail="fallen off the bus")
+    assert summary(fact) == "GPU GPU-n-0 on n is offline (xid 79: fallen off the bus)"
+    assert summary(f.GpuFaulted(node_id=N, uuid=G, health="resetting", reason="reset")) == "GPU GPU-n-0 on n is resetting (reset)"
