@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     audit_head_every_s: int = 60
     audit_head_commits: int = 10_000
     trimmer_seed_file: str = ""
+    trimmer_key_file: str = ""
     trim_keep_commits: int = 100_000
     trim_keep_hours: int = 72
     trim_full_percent: int = 60
@@ -221,6 +222,7 @@ HELP = {
     "audit_head_every_s": "how often a new head of the chain is signed and published",
     "audit_head_commits": "after so many commits one is signed earlier",
     "trimmer_seed_file": "file with the nkey seed that may trim the log (audit's process); empty: the log is never trimmed",
+    "trimmer_key_file": "file with the trimmer's public nkey: a snapshot `base` that another key signed is not used; empty: none is used",
     "trim_keep_commits": "so many latest commits stay unless the log is too full; below 100000 a restarted gateway may know less history",
     "trim_keep_hours": "older commits leave the log for the archive; below this age only when the log is too full",
     "trim_full_percent": "over this part of MUSTER_STREAM_BYTES younger commits leave the log too",
@@ -296,7 +298,7 @@ HELP = {
 # The YAML file that a setting stands in; what is in no other row stands in cluster.yaml.
 FILES: Final[dict[str, tuple[str, ...]]] = {
     "cluster": (),
-    "security": ("nkey_seed_file", "api_keys_file", "trimmer_seed_file"),
+    "security": ("nkey_seed_file", "api_keys_file", "trimmer_seed_file", "trimmer_key_file"),
     "monitoring": ("log_level", "metrics_host", "metrics_port", "ready_silence_ms", "ready_lag_commits"),
     "performance": (
         *("trim_keep_commits", "trim_keep_hours", "trim_full_percent", "trim_every_s"),

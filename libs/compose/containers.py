@@ -65,7 +65,8 @@ def _served(name: str) -> dict[str, str]:
 
 
 def _client(process: str) -> dict[str, str]:
-    return {AUTHORITY_FILE: AUTHORITY_FILE, "nkey.seed": _seed(process)}
+    """What every client has; the trimmer's public key is no secret, and tells it whose snapshots to take."""
+    return {AUTHORITY_FILE: AUTHORITY_FILE, "nkey.seed": _seed(process), "trimmer.pub": f"keys/{permissions.TRIMMER}.pub"}
 
 
 def _seed(process: str) -> str:

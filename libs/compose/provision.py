@@ -53,6 +53,7 @@ def _secrets(folder: Path) -> dict[str, str]:
     """Everything that is secret, in the authority's folder; the processes' public keys."""
     keys = folder / "keys"
     public_keys = {name: identity.public_key(keys, name) for name in permissions.names(c.FLEET)}
+    identity.public_file(keys, permissions.TRIMMER)
     identity.public_key(keys, c.HEADS)
     identity.vault_key_file(keys)
     name = c.AUTHORITY_FILE.removesuffix(".pem")

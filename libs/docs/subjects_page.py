@@ -54,7 +54,10 @@ BUCKETS: Final = {
     "SECRET_BUCKET": (s.SECRET_BUCKET, "tenants' secrets, sealed under a key that only the gateways have"),
     "LEADER_BUCKET": (s.LEADER_BUCKET, "the leader's renewals: quorum writes that say that it still reaches the log"),
     "UPLOAD_BUCKET": (s.UPLOAD_BUCKET, "directories that jobs bring along, as archives, by tenant and SHA-256"),
-    "SNAPSHOT_BUCKET": (s.SNAPSHOT_BUCKET, "snapshots of the state: `cluster` saves a replay, `base` stands for what was trimmed"),
+    "SNAPSHOT_BUCKET": (
+        s.SNAPSHOT_BUCKET,
+        "snapshots of the state, signed: `cluster` saves its own gateway a replay, `base` (the trimmer's) stands for what was trimmed",
+    ),
 }
 # By the name of the constant in subjects.py: stream, and of its subject what it holds.
 STREAMS: Final = {

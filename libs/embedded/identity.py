@@ -40,6 +40,14 @@ def public_key(keys: Path, name: str) -> str:
     return _public(path)
 
 
+def public_file(keys: Path, name: str) -> Path:
+    """The file with a process's public key, for processes that check what that one signed."""
+    path, key = keys / f"{name}.pub", public_key(keys, name)
+    if not path.exists() or path.read_text().strip() != key:
+        write_private(path, key)
+    return path
+
+
 def _public(path: Path) -> str:
     try:
         pair = nkeys.from_seed(bytearray(path.read_bytes().strip()))  # type: ignore[no-untyped-call]

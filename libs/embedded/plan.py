@@ -120,7 +120,8 @@ def _node(base: Settings, index: int, node_id: str) -> Settings:
 
 
 def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
-    base = msgspec.structs.replace(configuration.read(environ=environ), nats=shape.nats, stream_replicas=1)
+    trimmer = str(identity.public_file(state / "keys", TRIMMER))
+    base = msgspec.structs.replace(configuration.read(environ=environ), nats=shape.nats, stream_replicas=1, trimmer_key_file=trimmer)
     if not shape.listen:
         return base
     authority = certificates.certificate_file(state / "keys", certificates.AUTHORITY)

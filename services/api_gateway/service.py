@@ -18,6 +18,7 @@ from libs.common.errors import Unavailable
 from libs.common.messages.channel_messages import WINDOW_BYTES
 from libs.common.serving_tasks import serve_together, until
 from libs.common.settings import Settings
+from libs.common.transport import signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog, connect_as
@@ -37,7 +38,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         SystemClock(),
         settings,
         KvOutputs(client),
-        NatsObjects(client, settings.stream_replicas),
+        signed_snapshots.of(settings, NatsObjects(client, settings.stream_replicas)),
         filled=lambda: filled_part(client),
         secrets=KvOutputs(client, subjects.SECRET_BUCKET),
         uploads=NatsUploads(client, settings.stream_replicas, settings.upload_store_bytes),

@@ -13,7 +13,7 @@ from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.service import run
 from libs.common.settings import Settings
-from libs.common.transport import log_jetstream
+from libs.common.transport import log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.stream_nats import NatsStream
@@ -37,7 +37,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it: that on a connection of the trimmer's."""
     client = await before(stop, log_jetstream.connect_as(settings, "audit"))
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
-    audit = Audit(log_jetstream.JetStreamLog(client), store, NatsObjects(client), settings.audit_begin)
+    audit = Audit(log_jetstream.JetStreamLog(client), store, signed_snapshots.of(settings, NatsObjects(client)), settings.audit_begin)
     await audit.open()
     replicas, beside = settings.stream_replicas, list[Callable[[], Coroutine[None, None, None]]]()
     heads = NatsStream(client, subjects.HEADS_STREAM, subjects.AUDIT_HEADS, replicas, HEADS_BYTES)
@@ -51,7 +51,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     other = None
     if settings.trimmer_seed_file:
         other = await before(stop, log_jetstream.connect_as(settings, "trimmer", settings.trimmer_seed))
-        log, objects = log_jetstream.JetStreamLog(other), NatsObjects(other, replicas)
+        log = log_jetstream.JetStreamLog(other)
+        objects = signed_snapshots.of(settings, NatsObjects(other, replicas), settings.trimmer_seed)
         trimmer = Trimmer(log, Archive(store), objects, NatsBus(other), SystemClock(), policy_of(settings))
         beside.append(partial(trimmer.run, settings.trim_every_s))
     else:

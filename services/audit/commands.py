@@ -17,7 +17,7 @@ from typing import BinaryIO, Final
 from libs.common.configuration import read
 from libs.common.errors import MusterError, Refused
 from libs.common.settings import Settings
-from libs.common.transport import log_jetstream, snapshot_store
+from libs.common.transport import log_jetstream, signed_snapshots, snapshot_store
 from libs.common.transport.log import Entry
 from libs.common.transport.objects_nats import NatsObjects
 from services.audit import heads
@@ -85,7 +85,7 @@ async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
         client = await log_jetstream.connect_as(settings, "audit-verify", within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
         await log.bounds()
-        base = await snapshot_store.load(NatsObjects(client), snapshot_store.BASE_OBJECT)
+        base = await snapshot_store.load(signed_snapshots.of(settings, NatsObjects(client)), snapshot_store.BASE_OBJECT)
         return until_now(log, base.seq if base is not None else 0)
     except MusterError as error:
         print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.service import run
 from libs.common.settings import Settings
-from libs.common.transport import log_jetstream
+from libs.common.transport import log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.objects_nats import NatsObjects
 from services.quota.service import Quota
@@ -16,7 +16,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Follow the log, admit and charge."""
     client = await before(stop, log_jetstream.connect_as(settings, "quota"))
     log, bus = log_jetstream.JetStreamLog(client), NatsBus(client)
-    await Quota(log, bus, SystemClock(), settings, NatsObjects(client)).run(stop)
+    await Quota(log, bus, SystemClock(), settings, signed_snapshots.of(settings, NatsObjects(client))).run(stop)
     await client.close()
 
 

@@ -7,7 +7,7 @@ from libs.common.clock import SystemClock
 from libs.common.errors import Refused
 from libs.common.service import freeze_collector, run
 from libs.common.settings import Settings
-from libs.common.transport import log_jetstream
+from libs.common.transport import log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
 from libs.common.transport.objects_nats import NatsObjects
@@ -26,7 +26,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     await before(stop, log_jetstream.create_stream(client, settings.stream_replicas, settings.stream_bytes))
     await before(stop, create_buckets(client, settings))
     log = log_jetstream.JetStreamLog(client)
-    scheduler = Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), NatsObjects(client), plugged)
+    kept = signed_snapshots.of(settings, NatsObjects(client))
+    scheduler = Scheduler(log, NatsBus(client), SystemClock(), settings, KvLeadership(client), kept, plugged)
     await scheduler.run(stop, freeze_collector)
     await client.close()
 

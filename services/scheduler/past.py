@@ -20,7 +20,7 @@ from libs.common import fold
 from libs.common.configuration import read
 from libs.common.errors import MusterError
 from libs.common.model import JobId, TenantId
-from libs.common.transport import log_jetstream, snapshot_store
+from libs.common.transport import log_jetstream, signed_snapshots, snapshot_store
 from libs.common.transport.archive import whole
 from libs.common.transport.bus import Bus
 from libs.common.transport.bus_nats import NatsBus
@@ -117,7 +117,7 @@ async def main(question: Question) -> bytes:
     plugins.load()
     client = await log_jetstream.connect_as(settings, "scheduler")
     try:
-        log, kept = log_jetstream.JetStreamLog(client), NatsObjects(client)
+        log, kept = log_jetstream.JetStreamLog(client), signed_snapshots.of(settings, NatsObjects(client))
         state = await state_at(log, NatsBus(client), kept, question.at, settings.placement, settings.grow_after_s)
         state.asker = question.asker
         return msgspec.json.encode(explain(state, question.job_id, forked))

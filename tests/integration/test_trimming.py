@@ -14,13 +14,14 @@ from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, Trimmed, Unavailable
 from libs.common.model import JobId, JobSpec
 from libs.common.settings import Settings
-from libs.common.transport import snapshot, snapshot_store
+from libs.common.transport import signed_snapshots, snapshot, snapshot_store
 from libs.common.transport.archive import archived, job_seqs, whole
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.log import Entry
 from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.snapshot_store import BASE_OBJECT
+from libs.embedded import identity
 from libs.embedded.servers import start_servers
 from services.audit.answers import Answers
 from services.audit.archive import Archive
@@ -221,3 +222,16 @@ async def test_without_an_archive_that_answers_history_ends_in_one_clear_line(tr
     with pytest.raises(Unavailable, match="commit 1 was trimmed from the log, and the archive does not answer"):
         async with aclosing(whole(JetStreamLog(gateway), NatsBus(gateway), 0, 5)) as pages:
             await anext(pages)
+
+
+async def test_an_unsigned_base_from_before_the_upgrade_is_made_again_from_the_archive(trimming: Trimming) -> None:
+    """A trimmed log of an earlier version: no service takes its base, and the trimmer signs one that it folded itself."""
+    trimmer = await trimming.trimmer()
+    assert await trimmer.round()
+    keys = trimming.world.servers.keys
+    told = Settings(trimmer_key_file=str(identity.public_file(keys, "trimmer")))
+    gateway = signed_snapshots.of(told, NatsObjects(await trimming.world.client("gateway-a")), trimming.world.servers.seed("gateway-a"))
+    assert (await snapshot_store.newest(gateway)).seq == 0
+    trimmer.store = signed_snapshots.of(told, trimmer.store, trimming.world.servers.seed("trimmer"))
+    assert not await trimmer.round()
+    assert (await snapshot_store.newest(gateway)).seq >= trimmer.trimmed

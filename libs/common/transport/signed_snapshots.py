@@ -1,0 +1,100 @@
+"""Snapshots that their maker signs, and that a reader takes from no other maker. It stands before the real store.
+
+The bucket alone proves nothing: every gateway may write it. So `base` counts only if the trimmer signed it, and any other
+object is its maker's own: stored under the maker's key, and read back by that maker alone. An unsigned snapshot, from an
+earlier version or from an attacker, is none: the log is folded, or the trimmer makes a new `base` from the archive.
+Held by tests/attack/test_snapshots.py; decision 25.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import nkeys
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
+
+from libs.common import public_nkey
+from libs.common.errors import Refused
+from libs.common.settings import Settings
+from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
+
+# What is signed here can be nothing that the same key signs elsewhere.
+CONTEXT: Final = b"\x00muster snapshot 1\x00"
+
+logger = logging.getLogger(__name__)
+
+
+class _Signed(msgspec.Struct, frozen=True, array_like=True, tag="muster signed snapshot"):
+    signature: bytes
+    data: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(_Signed)
+
+
+class SignedSnapshots:
+    """See `snapshot_store.SnapshotStore`. `trimmer` is the trimmer's public nkey; empty: no `base` is taken."""
+
+    def __init__(self, store: SnapshotStore, seed: bytes, trimmer: str) -> None:
+        self.store = store
+        self.pair = nkeys.from_seed(bytearray(seed))  # type: ignore[no-untyped-call]
+        self.public = str(self.pair.public_key.decode())
+        self.trimmer = trimmer
+
+    async def put(self, name: str, data: bytes) -> None:
+        signature = self.pair.sign(_said(name, data))
+        await self.store.put(self._place(name), _encode(_Signed(signature, data)))
+
+    async def get(self, name: str) -> bytes | None:
+        stored = await self.store.get(self._place(name))
+        if stored is None:
+            return None
+        maker = self.trimmer if name == BASE_OBJECT else self.public
+        data = opened(name, stored, maker)
+        if data is None:
+            logger.error("the snapshot %s is not signed by %s: it is not used", name, maker or "any maker that this process trusts")
+        return data
+
+    async def delete(self, name: str) -> None:
+        await self.store.delete(self._place(name))
+
+    def _place(self, name: str) -> str:
+        return name if name == BASE_OBJECT else f"{name}.{self.public}"
+
+
+def opened(name: str, stored: bytes, maker: str) -> bytes | None:
+    """The data of an object, if this maker signed it under this name."""
+    try:
+        signed = _decoder.decode(stored)
+        VerifyKey(public_nkey.raw(maker)).verify(_said(name, signed.data), signed.signature)
+    except (msgspec.DecodeError, BadSignatureError, ValueError):
+        return None
+    return signed.data
+
+
+def of(settings: Settings, store: SnapshotStore, seed: bytes | None = None) -> SnapshotStore:
+    """The store as this process uses it, with `seed` or its own; a process without a key (tests) signs and checks nothing."""
+    seed = seed or settings.nkey_seed
+    return SignedSnapshots(store, seed, trimmer_key(settings)) if seed is not None else store
+
+
+def trimmer_key(settings: Settings) -> str:
+    """The public key from the file that the settings name; empty if they name none. Raises Refused for a file that holds no such key."""
+    if not settings.trimmer_key_file:
+        return ""
+    path = Path(settings.trimmer_key_file)
+    try:
+        key = path.read_text().strip()
+    except OSError as error:
+        raise Refused(f"{path} cannot be read ({error.strerror}): MUSTER_TRIMMER_KEY_FILE names the trimmer's public nkey") from error
+    if why := public_nkey.fault(key):
+        raise Refused(f"{path} holds no public nkey ({why}): MUSTER_TRIMMER_KEY_FILE names the trimmer's")
+    return key
+
+
+def _said(name: str, data: bytes) -> bytes:
+    return CONTEXT + name.encode() + b"\x00" + hashlib.sha256(data).digest()
