@@ -16,6 +16,7 @@ from libs.common.folds.secret_fold import secret_key
 from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
 from libs.common.model import NodeId
 from libs.common.transport.bus import Bus
+from libs.common.transport.per_sender import PLACES, Places
 from services.api_gateway.placed import placed
 from services.api_gateway.vault import Vault, sealed_to
 
@@ -31,7 +32,7 @@ class SecretAnswers:
         self.vault = vault
 
     async def listen(self) -> None:
-        await self.bus.subscribe(subjects.ask_secrets("*"), self._on_ask, concurrent=True)
+        await self.bus.subscribe(subjects.ask_secrets("*"), Places(self._on_ask), concurrent=True, places=PLACES)
 
     async def _on_ask(self, subject: str, data: bytes) -> bytes:
         node_id = NodeId(subject.rpartition(".")[2])

@@ -13,6 +13,7 @@ from libs.common.cluster import Cluster
 from libs.common.errors import Refused, Unavailable
 from libs.common.model import NodeId
 from libs.common.transport.bus import Bus
+from libs.common.transport.per_sender import PLACES, Places
 from libs.common.transport.uploads import UploadAsk, UploadPiece, UploadStore
 from services.api_gateway.placed import placed
 
@@ -30,7 +31,8 @@ class UploadAnswers:
 
     async def listen(self) -> None:
         """As one of all gateways: the bytes are sent once."""
-        await self.bus.subscribe(subjects.ask_uploads("*"), self._on_ask, concurrent=True, queue="gateways")
+        bounded = Places(self._on_ask)
+        await self.bus.subscribe(subjects.ask_uploads("*"), bounded, concurrent=True, queue="gateways", places=PLACES)
 
     async def _on_ask(self, subject: str, data: bytes) -> bytes | None:
         node_id = NodeId(subject.rpartition(".")[2])

@@ -43,6 +43,7 @@ from libs.common.settings import Settings
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Log
+from libs.common.transport.per_sender import Rate
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
 from services.scheduler import orders
@@ -231,9 +232,9 @@ class Scheduler:
         logger.info("term %d began after commit %d", seq, self.state.seq)
 
     async def _listen(self) -> None:
-        await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", self._on_heartbeat)
-        await self.bus.subscribe(f"{subjects.DESIRED}.*", self._on_desired)
-        await self.bus.subscribe(f"{subjects.ROSTER}.*", self._on_roster)
+        await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", Rate(self._on_heartbeat))
+        await self.bus.subscribe(f"{subjects.DESIRED}.*", Rate(self._on_desired))
+        await self.bus.subscribe(f"{subjects.ROSTER}.*", Rate(self._on_roster))
         await self.bus.subscribe(f"{subjects.OUTSTANDING}.*", self._on_outstanding)
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)

@@ -1,0 +1,66 @@
+"""Bounds what one sender may ask of a handler of the bus, so that no sender uses up the places or the time of the others.
+
+The sender is the last token of the subject: the server lets a node use its own subjects alone. What passes a bound is dropped
+without an answer; on the bus an asker repeats what was lost.
+"""
+
+import asyncio
+from typing import Final
+
+from libs.common.transport.bus import Handler
+
+# Of one sender: so many messages are handled at once, and so many more wait for these.
+AT_ONCE: Final = 16
+WAITING_MAX: Final = 48
+# Places of a concurrent subscription whose senders are bounded: 64 hostile senders fill them, no fewer.
+PLACES: Final = 64 * (AT_ONCE + WAITING_MAX)
+# Messages of one sender that a handler reads in a second, and at once after a pause.
+PER_SECOND: Final = 50.0
+BURST: Final = 200.0
+
+
+class Places:
+    """A handler with places of its own for each sender. `dropped` counts what found none."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.free: dict[str, asyncio.Semaphore] = {}
+        self.held: dict[str, int] = {}
+        self.dropped = 0
+
+    async def __call__(self, subject: str, data: bytes) -> bytes | None:
+        sender = _sender(subject)
+        if self.held.get(sender, 0) >= AT_ONCE + WAITING_MAX:
+            self.dropped += 1
+            return None
+        self.held[sender] = self.held.get(sender, 0) + 1
+        try:
+            async with self.free.setdefault(sender, asyncio.Semaphore(AT_ONCE)):
+                return await self.handler(subject, data)
+        finally:
+            self.held[sender] -= 1
+            if not self.held[sender]:
+                del self.held[sender], self.free[sender]
+
+
+class Rate:
+    """A handler that reads so many messages a second of each sender. `dropped` counts the others."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.left: dict[str, tuple[float, float]] = {}
+        self.dropped = 0
+
+    async def __call__(self, subject: str, data: bytes) -> bytes | None:
+        sender, now_s = _sender(subject), asyncio.get_running_loop().time()
+        at_s, left = self.left.get(sender, (now_s, BURST))
+        left = min(BURST, left + (now_s - at_s) * PER_SECOND)
+        self.left[sender] = now_s, max(0.0, left - 1)
+        if left < 1:
+            self.dropped += 1
+            return None
+        return await self.handler(subject, data)
+
+
+def _sender(subject: str) -> str:
+    return subject.rpartition(".")[2]
