@@ -18,6 +18,7 @@ STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
         ordering.HOUR_NS order_intents.YEAR_S durations.UNITS_S ending.NS_PER_S
         intents.DAY_S intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS rates.WINDOW_NS reading.AT_NS requests.NS_PER_S
+        allowance.MINUTE_NS allowance.SECOND_NS
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S times._NS trimmer.HOUR_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS scheduler.models.BACKOFF_MAX_S""",
@@ -28,8 +29,7 @@ STAY: Final[dict[str, str]] = {
     "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS are made of it": """
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS job_directories.OVERRULE_NS
         leases.PAUSE_MAX_MS node_agent.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S scheduler.service.SILENCE_CHECK_NS
-        scheduler.service.STANDBY_ASK_S
-        drains.FORGOTTEN_NS""",
+        drains.FORGOTTEN_NS log_jetstream.PING_S log_jetstream.LEAVES_SILENT_SERVER_S""",
     "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or MUSTER_LOG_CONNECT_MS": """
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
         log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S log_jetstream.IDLE_S
@@ -60,7 +60,8 @@ STAY: Final[dict[str, str]] = {
         hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
-        cancellation.END_AGAIN_S""",
+        cancellation.END_AGAIN_S common.service.END_S take_over.ASK_S take_over.PAUSE_S attempts.BACK_OFF_NS
+        api_gateway.gateway.RETRY_AFTER_S""",
     "the default of an argument for which a setting is given": """
         access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",
@@ -78,7 +79,7 @@ STAY: Final[dict[str, str]] = {
         commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S compose.server.FAREWELL_S keeper.ANSWER_S
         keeper.ASK_EVERY_S keeper.RELOAD_PAUSE_S launcher.KEEPER_STOP_S launcher.LOG_S launcher.READY_ASK_S launcher.READY_POLL_S
         launcher.SCHEDULER_STOP_S living.POLL_S local_gpus.SURVEY_S nats_config.TLS_S processes.BACKOFF_FIRST_S processes.BACKOFF_MAX_S
-        processes.SETTLED_S servers.POLL_S servers.READY_S servers.STOP_S""",
+        processes.SETTLED_S server_file.TEST_S servers.POLL_S servers.READY_S servers.STOP_S""",
 }
 
 
