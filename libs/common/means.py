@@ -14,6 +14,9 @@ ENFORCED: Final = "enforced"
 LOST: Final = "lost: "
 # Vendors whose devices several jobs can share by `--isolation mps` (`services/node_agent/sharing/ways.py`).
 MPS_VENDORS: Final = ("nvidia", "amd", "simulated")
+# In NodeRegistered.isolation: the tenants whose jobs the node takes, if it does not take all.
+TENANTS: Final = "tenants"
+ONLY: Final = "only: "
 # A node has every means that it does not name, but these: an agent that does not know them would
 # run the job in another way than it asked for.
 UNNAMED: Final = {IMAGES: f"{LOST}the agent of this node is older than jobs with an image"}
@@ -41,3 +44,14 @@ def lacking(isolation: Mapping[str, str], means: Iterable[str]) -> str:
 def why_lacking(isolation: Mapping[str, str], name: str) -> str:
     """Say why the node has lost a means, as its agent said it."""
     return isolation.get(name, UNNAMED.get(name, "")).removeprefix(LOST)
+
+
+def only_tenants(tenants: Iterable[str] | None) -> dict[str, str]:
+    """As a node says that it takes jobs of these tenants only; None: of all."""
+    return {} if tenants is None else {TENANTS: f"{ONLY}{', '.join(tenants)}"}
+
+
+def takes_only(isolation: Mapping[str, str]) -> frozenset[str] | None:
+    """Return the tenants whose jobs the node takes; None if it takes all."""
+    said = isolation.get(TENANTS, "")
+    return frozenset(said.removeprefix(ONLY).split(", ")) if said.startswith(ONLY) else None

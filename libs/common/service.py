@@ -24,6 +24,7 @@ from libs.common.clock import ClockWatch
 from libs.common.configuration import read
 from libs.common.errors import Corrupt, MusterError
 from libs.common.facts import AnyFact, Commit
+from libs.common.process_privacy import close_to_others
 from libs.common.serving_tasks import serve_together
 from libs.common.settings import Settings, environment
 from libs.common.transport.log import Entry, Log, settled_bounds
@@ -201,6 +202,7 @@ def run(name: str, main: Callable[[Settings, asyncio.Event], Coroutine[None, Non
     MusterError ends the process with its own code, a bug with 70 and a traceback: the process that watches this one starts it again,
     and it replays.
     """
+    close_to_others()
     try:
         settings = read(sys.argv[1:])
         os.environ.update(environment(settings))  # what this process starts has the same ones

@@ -124,6 +124,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     execs_per_job: int = 8
     cgroup: str = "muster"
     job_users: str = ""
+    tenant_uids: str = "70000-99999"
+    tenant_uids_file: str = "/var/lib/muster/tenant-uids.json"
     log_level: str = "INFO"
     record_ms: int = 25_000
     settle_ms: int = 5_000
@@ -275,7 +277,9 @@ HELP = {
     "share_grace_s": "node: how long a job may use more of a device's memory than its plain part, once warned; 0: it is only warned",
     "execs_per_job": "agent: how many processes of `muster exec` may run beside one job, at most 32; 0: none",
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",
-    "job_users": "agent of root: as whom jobs run, WHO=UNIXUSER, with commas (team/ann=ann,*=jobs; self: as root); others: nobody",
+    "job_users": "Unix user that jobs run as, WHO=UNIXUSER, with commas (team/ann=ann,lab/*=lab,*=jobs); self: the agent's own user",
+    "tenant_uids": "Unix user ids for jobs of tenants that job_users does not name, FIRST-LAST (agents of root)",
+    "tenant_uids_file": "table of the user id that each tenant has on this machine",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
     "settle_ms": "gateway: how long a read waits for its min_seq",

@@ -24,8 +24,8 @@ GATEWAY: Final = "gateway"
 AUDIT_HEADS_KEY: Final = "audit-heads"
 # Simulated nodes that say they are in one rack.
 RACK_NODES: Final = 4
-# Whose laptop it is runs the jobs as well: MUSTER_JOB_USERS, unless it says otherwise.
-OWN_USER: Final = "*=self"
+# MUSTER_JOB_USERS, unless it is set: the jobs of the person who started the cluster run as that person.
+OWN_USER: Final = "default/*=self"
 # What a child inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",

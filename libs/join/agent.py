@@ -19,6 +19,8 @@ from libs.embedded import identity
 from libs.join import exchange
 
 SEED: Final = "node"
+# Closed to all others, unlike the state directory, which jobs of other users pass on the way to their own.
+KEYS: Final = "keys"
 CA_FILE: Final = "ca.pem"
 SETTINGS_FILE: Final = "agent.env"
 UNITS: Final = Path("/etc/systemd/system")
@@ -57,7 +59,7 @@ def join(url: str, token: Invitation, state: Path, simulated_gpus: int) -> Setti
     pem, address = exchange.authority(url, token), exchange.own_address(url)
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = exchange.introduce(url, pem, token, identity.public_key(state, SEED), address)
+        found = exchange.introduce(url, pem, token, identity.public_key(state / KEYS, SEED), address)
         identity.write_private(state / CA_FILE, pem)
         told = _settings(state.resolve(), found, address, simulated_gpus)
         identity.write_private(known, _as_file(told))
@@ -72,7 +74,7 @@ def _settings(state: Path, found: Mapping[str, Any], address: str, simulated_gpu
         cluster_id=found["cluster_id"],
         nats=found["nats"],
         nats_ca_file=str(state / CA_FILE),
-        nkey_seed_file=str(identity.seed_file(state, SEED)),
+        nkey_seed_file=str(identity.seed_file(state / KEYS, SEED)),
         state=str(state),
         node_address=address,
         gpu_driver="simulated" if simulated_gpus else "local",

@@ -14,6 +14,7 @@ from libs.common.cancellation import before
 from libs.common.clock import SystemClock
 from libs.common.device_controls import hot_policy
 from libs.common.errors import Refused, Unavailable
+from libs.common.means import only_tenants
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
 from libs.common.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
@@ -48,6 +49,7 @@ from services.node_agent.supervision.execs import EXECS_MAX
 from services.node_agent.supervision.lease import Lease
 from services.node_agent.supervision.processes import boot_id
 from services.node_agent.supervision_protocol import Machine
+from services.node_agent.tenant_numbers import TenantNumbers
 
 GROUP_DIGITS: Final = 8
 ENFORCED: Final = "enforced"
@@ -78,10 +80,12 @@ def _home(settings: Settings) -> Home:
 def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Home) -> Machine:
     """With what jobs may be given of it: what the settings say, else all that there is. What does not keep them apart is said once."""
     users = accounts.parsed(settings.job_users)
-    lost = {**home.lost, **({USERS: why} if (why := accounts.lost(users)) else {})}
+    numbers = TenantNumbers(settings.cluster_id, settings.tenant_uids, settings.tenant_uids_file)
+    lost = {**home.lost, **({USERS: why} if (why := accounts.lost(users, numbers)) else {})}
     if lost:
         logger.warning("jobs here are not kept apart in %s", ", ".join(f"{name} ({why})" for name, why in lost.items()))
     isolation = {name: f"lost: {lost[name]}" if name in lost else ENFORCED for name in (*CONTROLLERS, USERS)}
+    isolation |= only_tenants(accounts.own_tenants(users))
     simulated = driver if isinstance(driver, SimulatedDriver) else None
     cpus_milli = simulated.cpus_milli if simulated else 1_000 * len(os.sched_getaffinity(0))
     memory_bytes = simulated.memory_bytes if simulated else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -109,6 +113,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         isolation=isolation,
         numas={} if simulated else sysfs.numas(),
         users=users,
+        numbers=numbers,
     )
 
 

@@ -20,7 +20,7 @@ from libs.common.errors import Refused
 from libs.common.folder_walk import remove_tree
 from libs.common.model import AttemptRef, GpuId, JobId
 from libs.common.transport.uploads import Bounds
-from services.node_agent.job_ownership import DEVICE_SECONDS, OWN, give, unnoted
+from services.node_agent.job_ownership import DEVICE_SECONDS, OWN, give, is_passable, unnoted
 from services.node_agent.kept_directories import KeptDirectories, is_pruned
 from services.node_agent.observations import Adopted, Exit, Probe, ProcessExited, ProcessStarted
 from services.node_agent.probe import is_free
@@ -94,6 +94,7 @@ class JobDirectories:
     async def launch(self, launch: Launch) -> None:
         if launch.probe is not None and not is_free(launch.probe.port):
             raise Refused(f"port {launch.probe.port} is in use on this node by another process")
+        launch = self._at_home(launch)
         request = LaunchRequest(
             job_id=launch.ref.job_id,
             attempt=launch.ref.attempt,
@@ -124,6 +125,13 @@ class JobDirectories:
             self.ways.pop(key_of(launch.ref), None)
             await asyncio.to_thread(_remove_unmarked, job_dir)
             raise Refused(f"{key_of(launch.ref)} cannot be started: {error}") from error
+
+    def _at_home(self, launch: Launch) -> Launch:
+        """A user without a home has the attempt's own folder for one, or `/` where other users cannot pass to it."""
+        if launch.account is None or launch.account.home or launch.container:
+            return launch
+        home = f"{self._dir(launch.ref)}/{OWN}" if is_passable(self.jobs_dir.parent) else "/"
+        return msgspec.structs.replace(launch, env={**launch.env, "HOME": home}, workdir=launch.workdir or home)
 
     async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
         with contextlib.suppress(Refused):

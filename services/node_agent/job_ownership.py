@@ -42,6 +42,11 @@ def give(jobs_dir: Path, job_dir: str, account: Account) -> None:
         os.close(folder)
 
 
+def is_passable(state_dir: Path) -> bool:
+    """Whether users without a name on this machine can pass to a node's state directory."""
+    return all(stat.S_IMODE(os.stat(folder).st_mode) & 0o001 for folder in state_dir.parents)
+
+
 def make_passable(path: str | Path) -> None:
     """One of the agent's own folders. Raises OSError, also for a link."""
     folder = os.open(path, FOLDER)

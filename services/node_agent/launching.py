@@ -33,8 +33,7 @@ async def launch_of(
 ) -> Launch:
     """Raises Refused when its secrets, its user or its MIG instances are not to be had; of those some may be there then."""
     spec = order.spec
-    name = accounts.name_of(machine.users, order.tenant, order.user)
-    account = await asyncio.to_thread(accounts.account, name) if name else None
+    account = await _account(machine, order)
     base = {**machine.environment, **(account.environment if account is not None else {})}
     secrets = await _secrets(order, node_id, bus) if spec.secrets else {}
     made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
@@ -46,7 +45,7 @@ async def launch_of(
         rank=order.rank,
         argv=serving.argv_of(order),
         env={**environment(order, node_id, inventory, base, ids), **{name: secrets[name] for name in secrets if not reserved(name)}},
-        workdir=spec.workdir or _home(base),
+        workdir=spec.workdir or (_home(base) if account is None or account.home else ""),
         stdin=spec.stdin,
         output_limit_bytes=spec.output_limit_bytes,
         ignore_lease=spec.ignores_lease,
@@ -61,6 +60,13 @@ async def launch_of(
         hang_timeout_s=spec.hang_timeout_s,
         parts=share.parts if (share := shares.of(order.gpus)) is not None else {},
     )
+
+
+async def _account(machine: Machine, order: StartOrder) -> accounts.Account | None:
+    """None: the agent's own user. Raises Refused."""
+    if accounts.shares_agent(machine.users, order.tenant, order.user):
+        return None
+    return await asyncio.to_thread(accounts.account_of, machine.users, machine.numbers, order.tenant, order.user)
 
 
 def _home(base: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from services.node_agent.observations import Adopted, Observation, Probe
 from services.node_agent.retention import Keep, Pruned
 from services.node_agent.sharing.ways import Used
 from services.node_agent.supervision.cgroups import Limits
+from services.node_agent.tenant_numbers import TenantNumbers
 
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and process, in that order.
 OnEvent = Callable[[Observation], None]
@@ -213,3 +214,4 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     isolation: dict[str, str] = {}
     numas: Mapping[int, Numa] = {}
     users: dict[str, str] = msgspec.field(default_factory=lambda: {ALL_OTHERS: SELF})
+    numbers: TenantNumbers = TenantNumbers()

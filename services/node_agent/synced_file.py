@@ -5,9 +5,10 @@ from pathlib import Path
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Returns once the new content would survive a power cut. Raises OSError."""
+    """Returns once the new content would survive a power cut. Closed to other users: jobs can pass the agent's folders. Raises OSError."""
     draft = path.with_suffix(".draft")
-    with open(draft, "wb") as file:
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -65,10 +65,11 @@ def nodes_of(state: State, kept: Reservation) -> int:
 
 def closed_to(state: State, job: Job) -> int:
     """The nodes on which the job may not begin now, as bits."""
+    closed = state.capacity.closed_to(job.tenant)
     if not state.cluster.reservations:
-        return 0
+        return closed
     own = own_reservation(state, job)
-    closed = ~nodes_of(state, own) if own is not None else 0
+    closed |= ~nodes_of(state, own) if own is not None else 0
     for each in in_the_way(state, job):
         closed |= nodes_of(state, each)
     return closed
@@ -82,6 +83,9 @@ def is_closed_to(state: State, job: Job, choice: Choice) -> bool:
 
 def put_off(state: State, job: Job, whens: Mapping[int, int]) -> Mapping[int, int]:
     """From when on each node serves the job (`Forecast.whens`), and is not kept from it for as long as it lasts."""
+    closed = state.capacity.closed_to(job.tenant)
+    if closed:
+        whens = {index: when for index, when in whens.items() if not closed >> index & 1}
     if not state.cluster.reservations:
         return whens
     own, others = own_reservation(state, job), [(each, nodes_of(state, each)) for each in kept_from(state, job)]
@@ -100,8 +104,12 @@ def put_off(state: State, job: Job, whens: Mapping[int, int]) -> Mapping[int, in
 
 def window_words(state: State, job: Job) -> Iterator[tuple[str, int, str]]:
     """What keeps nodes from the job, how many, and more of it: its own reservation, outside of which it does not run, and others that begin
-    before it has ended.
+    before it has ended. Nodes that take no jobs of its tenant come first.
     """
+    closed = state.capacity.closed_to(job.tenant)
+    if closed:
+        names = [node_id for index, node_id in enumerate(state.capacity.nodes) if closed >> index & 1]
+        yield f"takes no jobs of tenant {job.tenant}", len(names), ", ".join(names[:NAMED_MAX])
     own = own_reservation(state, job)
     if own is not None:
         yield "runs in its reservation only", len(own.nodes), f"{own.name}, {_span(state, own)}"

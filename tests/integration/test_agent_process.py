@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from nats.aio.client import Client
 
 from libs.common import facts as f
 from libs.common.messages import Heartbeat, Lease, Orders, OutputAsk, OutputChunk, StartOrder, StopOrder, digest
-from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, TenantId
 from libs.common.settings import Settings, environment
 from libs.common.subjects import ask_node, heartbeat, orders
 from libs.common.transport.bus_nats import NatsBus
@@ -52,8 +52,10 @@ class Cluster:
         beat = msgspec.msgpack.decode(data, type=Heartbeat)
         return msgspec.msgpack.encode(Lease(1, "ok", beat.sent_boot_ns, 30_000, 200, digest(self.wanted, ()), 0))
 
-    def agent(self, state: str = "a", metrics_port: int = 0, **more: Any) -> subprocess.Popen[str]:
-        """`more` are further settings."""
+    def agent(
+        self, state: str = "a", metrics_port: int = 0, prefix: Sequence[str] = (), job_users: str = "*=self", **more: Any
+    ) -> subprocess.Popen[str]:
+        """`prefix`: a program that starts the agent; `more` are further settings."""
         state_dir, group = str(self.tmp_path / state), self.group
         settings = Settings(
             nats=self.url,
@@ -63,12 +65,12 @@ class Cluster:
             heartbeat_ms=200,
             cgroup=group,
             metrics_port=metrics_port,
-            job_users="*=self",
+            job_users=job_users,
             **more,
         )
         fakes = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "FAKE_DRIVERS") if name in os.environ}
         env = {"PATH": os.environ["PATH"], "HOME": str(self.tmp_path), **fakes, **environment(settings)}
-        line = [sys.executable, "-m", "services.node_agent"]
+        line = [*prefix, sys.executable, "-m", "services.node_agent"]
         self.agents.append(subprocess.Popen(line, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True))
         return self.agents[-1]
 
@@ -81,9 +83,9 @@ class Cluster:
                 await asyncio.sleep(0.01)
         return self.of(kind)[count - 1]
 
-    async def start(self, job: str, script: str, incarnation: int, hold: GpuHold = DEVICE) -> None:
+    async def start(self, job: str, script: str, incarnation: int, hold: GpuHold = DEVICE, tenant: str = "default") -> None:
         spec = JobSpec(command=("/bin/sh", "-c", script))
-        order = StartOrder(JobId(job), 1, incarnation, 100, 0, (hold,), spec, "default", "", (), 0)
+        order = StartOrder(JobId(job), 1, incarnation, 100, 0, (hold,), spec, TenantId(tenant), "", (), 0)
         self.wanted[AttemptRef(order.job_id, 1)] = order
         await self.bus.publish(orders("n"), msgspec.msgpack.encode(Orders(1, (order,))))
 

@@ -6,10 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.means import ENFORCED, lost
+from libs.common.means import ENFORCED, lost, only_tenants
 from libs.common.model import IMAGES, MIG, MPS, JobId
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain
+from services.scheduler.placement import capacity
+from services.scheduler.reservations import put_off
 from tests.given import given, registered, waiting
 
 J = JobId("j")
@@ -56,3 +58,29 @@ def test_a_device_that_cannot_be_shared_by_mps_is_not_chosen_for_it() -> None:
     arc = replace(plain, gpus=tuple(replace(gpu, vendor="intel") for gpu in plain.gpus))
     assert homes(arc, waiting("j", isolation=MPS, gpu_share=50)) == []
     assert homes(arc, waiting("j", gpu_share=50)) == ["a"]
+
+
+@pytest.mark.attack
+def test_a_job_of_another_tenant_is_not_placed_on_a_node_that_takes_its_own_tenants_only() -> None:
+    own, other = node("a", **only_tenants(["default", "lab"])), node("b")
+    job = waiting("j", tenant="team")
+    assert homes(own, job) == []
+    assert homes(own, other, job) == ["b"]
+    assert homes(own, waiting("j", tenant="lab")) == ["a"]
+    assert homes(own, replace(own, incarnation=2, isolation={}), job) == ["a"]
+
+
+def test_why_names_the_nodes_that_take_no_jobs_of_the_tenant() -> None:
+    found = explain(given(node("a", **only_tenants(["default"])), waiting("j", tenant="team")), J)
+    assert found["blockers"][0]["what"] == "takes no jobs of tenant team"
+
+
+def test_what_was_worked_out_for_many_tenants_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "WISHES_MAX", 1)
+    found = given(node("a", **only_tenants(["t"])), node("b")).capacity
+    assert [found.closed_to(tenant) for tenant in ("x", "t", "x", "x")] == [1, 0, 1, 1]
+
+
+def test_no_forecast_names_a_node_that_takes_no_jobs_of_the_tenant() -> None:
+    state = given(node("a", **only_tenants(["default"])), node("b"), waiting("j", tenant="team"))
+    assert put_off(state, state.cluster.jobs[J], {0: 5, 1: 7}) == {1: 7}

@@ -28,6 +28,10 @@ WIDE_COLUMNS: Final = (*COLUMNS, Column("INCARNATION", right=True), Column("VERS
 
 # As NodeRegistered says it of a bound or a means.
 LOST: Final = "lost: "
+USERS: Final = "users"
+ONLY: Final = "only: "
+TENANTS: Final = "tenants"
+NAMED_MAX: Final = 8
 
 
 @click.command(short_help="List nodes, or show one with its GPUs.")
@@ -47,7 +51,9 @@ def command(name: str | None, form: str, no_headers: bool) -> None:
         return
     nodes = ask_all(profile, "/v1/nodes", "nodes")
     if not print_value(nodes, form):
-        _print(sorted(nodes, key=lambda node: natural(node["id"])), form == "wide", no_headers)
+        nodes = sorted(nodes, key=lambda node: natural(node["id"]))
+        _print(nodes, form == "wide", no_headers)
+        _warn(nodes)
 
 
 def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
@@ -64,6 +70,18 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     print_gpus(gpus, form == "wide", no_headers)
 
 
+def _warn(nodes: list[Json]) -> None:
+    """Say on which nodes users do not keep jobs apart, once for each reason; on stderr, because scripts read the table."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        state = (node.get("isolation") or {}).get(USERS, "")
+        if state.startswith(LOST):
+            found.setdefault(state.removeprefix(LOST), []).append(node["id"])
+    for why, names in found.items():
+        shown = ", ".join(names[:NAMED_MAX]) + (f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else "")
+        click.echo(f"\nWARNING: users do not keep jobs apart on {clean(shown)}: {clean(why)}", err=True)
+
+
 def _print_lost(isolation: dict[str, str]) -> None:
     """Name each bound between jobs that the node cannot enforce and each means that it lacks, with why."""
     lost = [(name, state.removeprefix(LOST)) for name, state in isolation.items() if state.startswith(LOST)]
@@ -71,6 +89,9 @@ def _print_lost(isolation: dict[str, str]) -> None:
         print("\nThis node has lost:")
     for name, why in lost:
         print(f"  {clean(name)}: {clean(why)}")
+    only = isolation.get(TENANTS, "")
+    if only.startswith(ONLY):
+        print(f"\nThis node takes jobs of these tenants only: {clean(only.removeprefix(ONLY))}")
 
 
 def _print(nodes: list[Json], wide: bool, no_headers: bool) -> None:

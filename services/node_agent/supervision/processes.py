@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 MAX_STAT_BYTES = 4096

@@ -37,6 +37,7 @@ def main() -> None:
     _reset_signals()
     os.chdir("/")
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+    processes.prctl(processes.PR_SET_DUMPABLE, 0)  # jobs of the agent's own user cannot trace it, nor its supervisors
     zygote = Zygote(socket.socket(fileno=os.dup(0)), json.loads(sys.argv[1]))
     processes.boot_id()
     gc.collect()

@@ -127,5 +127,6 @@ class ZygoteLink:
 def _run_zygote(descriptor: int, log_path: str, home: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Not waited for, and vfork(2) underneath: it costs the loop a millisecond."""
     line = [sys.executable, *INTERPRETER_FLAGS, os.path.abspath(zygote.__file__), json.dumps(home)]
-    with open(log_path, "ab") as log:
+    with os.fdopen(os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab") as log:
+        os.fchmod(log.fileno(), 0o600)
         return subprocess.Popen(line, stdin=descriptor, stdout=log, stderr=log, env=ZYGOTE_ENVIRONMENT, start_new_session=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 from libs.common import arrivals, mig
 from libs.common.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
+from libs.common.means import takes_only
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from libs.common.plugins import SCORE, Plugins
 from libs.common.reservation import Reservation
@@ -64,6 +65,9 @@ class Capacity:
         # Of reservations the nodes that there are (`reservations.py`), as long as none is new.
         self.sets: Final[dict[Reservation, int]] = {}
         self.placed_last = -1
+        # Nodes that take jobs of some tenants only, as they say; what follows of it for each tenant, as bits.
+        self.takes: Final[dict[int, frozenset[str]]] = {}
+        self._closed: Final[dict[str, int]] = {}
         # Strategies beside the built-in ones.
         self.plugged: dict[str, Score] = {}
         self._plugins: Plugins | None = None
@@ -86,6 +90,7 @@ class Capacity:
             self.sets.clear()
         index, node = self.index[node_id], cluster.nodes[node_id]
         self.version += 1
+        self._note_tenants(index, takes_only(node.isolation))
         if not node.usable or is_leaving(cluster, node_id):
             self._remove(index)
             return
@@ -96,6 +101,25 @@ class Capacity:
             place = self._build(index, node, views, cluster.jobs)
         mirror(cluster, place)
         self.changes.note([index])
+
+    def _note_tenants(self, index: int, tenants: frozenset[str] | None) -> None:
+        if self.takes.get(index) == tenants:
+            return
+        self._closed.clear()
+        if tenants is None:
+            del self.takes[index]
+        else:
+            self.takes[index] = tenants
+
+    def closed_to(self, tenant: str) -> int:
+        """The nodes that take no jobs of this tenant, as bits."""
+        if not self.takes:
+            return 0
+        if tenant not in self._closed:
+            if len(self._closed) >= WISHES_MAX:
+                self._closed.clear()
+            self._closed[tenant] = sum([1 << index for index, tenants in self.takes.items() if tenant not in tenants])
+        return self._closed[tenant]
 
     def follow(self, members: Sequence[Member], wish: Wish, circle: str) -> None:
         """A placement that this process decided: as `refresh` of its nodes, without reading them again."""
