@@ -22,6 +22,9 @@ MEMBERS: Final = (
 )
 LABEL_WIDTH: Final = 11
 
+# The words of a container's runner, which exits with 125 (services/node_agent/runtimes/runner.py).
+CONTAINER: Final = "the container "
+
 
 @click.command(short_help="Show everything about one job.")
 @click.argument("ref", metavar="JOB")
@@ -128,9 +131,11 @@ def _stop(job: Json) -> str:
 
 
 def _how(member: Json) -> str:
-    """A plain exit has its code beside it and needs no words."""
-    reason = str(member.get("reason") or "")
-    return "" if reason == "exited" else ": ".join(filter(None, (reason, str(member.get("detail") or ""))))
+    """How a member ended. A plain exit needs no words, because its code stands beside it; a container that failed does."""
+    reason, detail = str(member.get("reason") or ""), str(member.get("detail") or "")
+    if reason == "exited":
+        return detail if detail.startswith(CONTAINER) else ""
+    return ": ".join(filter(None, (reason, detail)))
 
 
 def _member(member: Json) -> list[str]:

@@ -18,6 +18,8 @@ from typing import Any, Final, NoReturn
 
 VARIABLE: Final = "MUSTER_CONTAINER"
 FAILED: Final = 125
+# `supervision.records.FAILURE`; this script imports nothing of the project.
+FAILURE: Final = "container.err"
 READ_BYTES: Final = 65_536
 HEADER_BYTES: Final = 8
 MS_BIND: Final = 4096
@@ -55,8 +57,12 @@ def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]
     return dict(json.loads(text)) if text.startswith("{") else {}
 
 
-def fail(text: str) -> NoReturn:
+def fail(text: str, job_dir: str) -> NoReturn:
+    """Say why in the job's error output, and for its supervisor, which records it (`records.read_failure`)."""
     print(f"muster: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(f"{job_dir}/{FAILURE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.write(descriptor, text.encode(errors="replace"))
     os._exit(FAILED)
 
 
@@ -227,7 +233,7 @@ def main() -> None:
         ask(path, "POST", f"/containers/{name}/start")
     except OSError as error:
         unmount(made["mount"])
-        fail(f"the container was not begun: {error.strerror or error}")
+        fail(f"the container was not begun: {error.strerror or error}", os.path.dirname(made["tether"]))
     unmount(made["mount"])
     try:
         relay(Streams(stream, made["stdin"]), told, path, name)
@@ -239,7 +245,7 @@ def main() -> None:
         with contextlib.suppress(OSError):
             ask(path, "DELETE", f"/containers/{name}?force=1&v=1")
     except (OSError, ValueError, KeyError) as error:
-        fail(f"the container engine was lost: {error}")
+        fail(f"the container engine was lost: {error}", os.path.dirname(made["tether"]))
     os.close(tether)
     sys.exit(code)
 

@@ -20,6 +20,8 @@ MARKER = "order.json"
 DONE = "done.json"
 EXIT = "exit.json"
 CRASH = "supervisor.err"
+# Why the runner of a container failed (`runtimes/runner.py`).
+FAILURE = "container.err"
 
 EXIT_BYTES = 4096
 MAX_LEFTOVERS = 16
@@ -169,6 +171,11 @@ def read_exit(job_dir: str) -> ExitRecord | None:
     """None while the attempt has not ended (or its end was torn by a power cut)."""
     found = _parse(_read(f"{job_dir}/{EXIT}"))
     return None if found is None else ExitRecord(**found)  # type: ignore[typeddict-item]
+
+
+def read_failure(job_dir: str) -> str:
+    """Why the runner of the attempt's container failed; empty if it did not."""
+    return _read(f"{job_dir}/{FAILURE}")[:MAX_DETAIL_CHARS].decode(errors="replace").strip()
 
 
 def claim(job_dir: str, identity: Identity) -> bool:

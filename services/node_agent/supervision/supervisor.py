@@ -311,6 +311,7 @@ class Supervision:
         else:
             record["exit_code"] = os.WEXITSTATUS(status)
             how = f"the main process exited with {record['exit_code']}"
+            how = records.read_failure(".") or how
         record["reason"] = self._ending.reason or record["reason"]
         if kills:
             how = self._out_of_memory(record, kills) + how

@@ -1,0 +1,61 @@
+"""A container engine that stops while a job runs in it: the job's end says so. The engine is a small server of the test's own."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services.node_agent.runtimes import runner
+from services.node_agent.supervision import records
+
+OK = b"HTTP/1.1 204 No Content\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[str]:
+    """Makes, attaches and starts one container; then it stops."""
+    path = str(tmp_path / "engine.sock")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+
+    def serve() -> None:
+        with listener:
+            _answer(listener, OK).close()
+            stream = _answer(listener, UPGRADED)
+            _answer(listener, OK).close()
+        stream.close()
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    yield path
+    serving.join()
+
+
+def _answer(listener: socket.socket, answer: bytes) -> socket.socket:
+    connected, _ = listener.accept()
+    connected.recv(1 << 16)
+    connected.sendall(answer)
+    return connected
+
+
+def test_a_job_says_that_its_container_engine_was_lost(tmp_path: Path, engine: str) -> None:
+    made = {"engine": engine, "name": "c", "tether": f"{tmp_path}/tether", "mount": f"{tmp_path}/mount", "workdir": "", "ids": []}
+    body: dict[str, dict[str, list[str]]] = {"HostConfig": {"Mounts": []}}
+    env = {runner.VARIABLE: json.dumps({**made, "stdin": False, "body": body})}
+    ended = subprocess.run([sys.executable, "-I", "-S", runner.__file__], env=env, capture_output=True, check=False, timeout=20)
+    assert ended.returncode == runner.FAILED
+    assert records.read_failure(str(tmp_path)).startswith("the container engine was lost: ")
+    assert os.stat(tmp_path / records.FAILURE).st_mode & 0o077 == 0
+    assert records.FAILURE == runner.FAILURE
+
+
+def test_an_attempt_without_a_failed_container_has_no_such_words(tmp_path: Path) -> None:
+    assert records.read_failure(str(tmp_path)) == ""
