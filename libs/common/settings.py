@@ -29,6 +29,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stream_replicas: int = 1
     stream_bytes: int = 8 << 30
     tenant_bytes_per_minute: int = 0
+    followers_per_tenant: int = 256
+    followers_per_job: int = 64
     heartbeat_ms: int = 1_000
     lease_ms: int = 13_000
     margin_ms: int = 1_500
@@ -183,6 +185,8 @@ HELP = {
     "stream_replicas": "replicas of the log: 1 embedded, 3 in a cluster",
     "stream_bytes": "bound of the log in bytes; submissions are refused at 80 %, other changes later (docs/howto/trim.md)",
     "tenant_bytes_per_minute": "gateway: bytes that one tenant's requests add to the log in a minute; 0: a fiftieth of MUSTER_STREAM_BYTES",
+    "followers_per_tenant": "gateway: clients of one tenant that follow output, events or a watch, or have a channel open, at one time",
+    "followers_per_job": "gateway: the same for one job",
     "heartbeat_ms": "first ClusterConfigured: how often an agent reports",
     "lease_ms": "first ClusterConfigured: how long a node may run on unheard",
     "margin_ms": "first ClusterConfigured: added silence before a node is lost",

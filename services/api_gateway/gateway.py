@@ -18,7 +18,8 @@ from libs.common.clock import Clock, ClockWatch
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
-from libs.common.model import JobId
+from libs.common.messages import OutputChunk
+from libs.common.model import JobId, NodeId
 from libs.common.serving_tasks import serve_together
 from libs.common.settings import Settings
 from libs.common.transport import archive, snapshot_store
@@ -33,6 +34,7 @@ from services.api_gateway.access import Recorder
 from services.api_gateway.admission import Admission
 from services.api_gateway.allowance import Allowance
 from services.api_gateway.auth import Keys
+from services.api_gateway.followers import Followers
 from services.api_gateway.openai.balancer import Balancer
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
@@ -62,6 +64,9 @@ TENANT_PART: Final = 50
 TENANT_BYTES_MIN: Final = 1 << 20
 RETRY_AFTER_S: Final = 60
 
+
+# Node, job, attempt, stream, offset.
+OutputKey = tuple[NodeId, JobId, int, str, int]
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +120,8 @@ class Gateway:
         self.lag = 0
         self.fill = 0.0
         self.followers = 0
+        self.places = Followers(settings.followers_per_tenant, settings.followers_per_job)
+        self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin_from(Cluster(), History())
 

@@ -4,6 +4,7 @@ One reader follows one stream of one attempt. It asks again at once while bytes 
 within the bus's own delay.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final, NamedTuple
 
@@ -16,7 +17,7 @@ from libs.common.errors import Unavailable
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import NodeId
 from libs.common.transport.kv import earlier_output_key, output_key
-from services.api_gateway.gateway import Gateway
+from services.api_gateway.gateway import Gateway, OutputKey
 
 STREAMS: Final = ("stdout", "stderr")
 CHUNK_BYTES: Final = 256 << 10
@@ -25,6 +26,8 @@ WAIT_MS: Final = 10_000
 RETRY_FIRST_S: Final = 0.02
 RETRY_MAX_S: Final = 1.0
 UNPLACED_WAIT_S: Final = 30.0
+# An empty answer that comes sooner than this was not waited for.
+SOON_NS: Final = 1_000_000_000
 PROBE_FIRST_BYTES: Final = 64 << 10
 OFFSET_MAX: Final = 1 << 50
 
@@ -104,6 +107,7 @@ class Reader:
         pause_s = RETRY_FIRST_S
         while self.node_id is not None:
             over = self.over
+            asked_ns = self.gateway.clock.boot_ns()
             chunk = await self._asked(offset, WAIT_MS if follow and not over else 0, follow or over)
             if chunk is not None and not chunk.error:
                 if chunk.data:
@@ -113,6 +117,10 @@ class Reader:
                     return
                 if chunk.end:
                     return
+                if not chunk.data and self.gateway.clock.boot_ns() - asked_ns < SOON_NS:
+                    # The node has no place left for one that waits: it is asked now and then.
+                    await self.gateway.waiting.job(self.job.job_id, pause_s)
+                    pause_s = min(2 * pause_s, RETRY_MAX_S)
             elif over:
                 self.pruned = chunk is not None
                 async for piece in self._tail(offset):
@@ -133,11 +141,25 @@ class Reader:
     async def _asked(self, offset: int, wait_ms: int, may_fail: bool) -> OutputChunk | None:
         """None when the node does not answer, which `may_fail` allows."""
         try:
-            return await self.ask(offset, CHUNK_BYTES, wait_ms)
+            return await (self._together(offset, wait_ms) if wait_ms else self.ask(offset, CHUNK_BYTES, 0))
         except Unavailable:
             if may_fail:
                 return None
             raise
+
+    async def _together(self, offset: int, wait_ms: int) -> OutputChunk:
+        """One ask for all followers of this gateway that wait for the same bytes: an idle follower costs the node nothing.
+
+        The ask goes on when one of them leaves; it ends with its time.
+        """
+        assert self.node_id is not None
+        asks = self.gateway.output_asks
+        key = (self.node_id, self.job.job_id, self.attempt, self.stream, offset)
+        task = asks.get(key)
+        if task is None:
+            task = asks[key] = asyncio.create_task(self.ask(offset, CHUNK_BYTES, wait_ms))
+            task.add_done_callback(lambda done: _answered(asks, key, done))
+        return await asyncio.shield(task)
 
     async def ask(self, offset: int, max_bytes: int, wait_ms: int) -> OutputChunk:
         """One ask of the member's node. Raises Unavailable."""
@@ -193,6 +215,13 @@ class Reader:
         if chunk.error and self.over:
             raise Unavailable(chunk.error)
         return bool(chunk.data)
+
+
+def _answered(asks: dict[OutputKey, asyncio.Task[OutputChunk]], key: OutputKey, done: asyncio.Task[OutputChunk]) -> None:
+    """Who waited has the answer; if all have left, its error is of no interest."""
+    asks.pop(key, None)
+    if not done.cancelled():
+        done.exception()
 
 
 async def ask_output(gateway: Gateway, node_id: NodeId, wish: OutputAsk) -> OutputChunk:

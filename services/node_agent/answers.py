@@ -7,6 +7,7 @@ tests/integration/test_agent.py.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -16,7 +17,7 @@ from libs.common.clock import Clock
 from libs.common.errors import Refused
 from libs.common.messages import OutputAsk, OutputChunk, PruneAsk, PruneDone, StdinPut, StdinTaken
 from libs.common.messages.outstanding import decode_answered
-from libs.common.model import AttemptRef
+from libs.common.model import AttemptRef, JobId
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
 from services.node_agent.channels import Channels
@@ -35,6 +36,9 @@ UNKNOWN_WAIT_MS: Final = 1_000
 ASKS_AT_ONCE: Final = 512
 # Replicas of this node in one message of a gateway; far more than a node has.
 ANSWERED_MAX: Final = 1_024
+# Asks that wait for a job's output: of all jobs and of one. Above that an ask is answered at once, so that channels always have places.
+WAITING_MAX: Final = 128
+WAITING_PER_JOB: Final = 16
 MS: Final = 1_000_000
 
 _output_ask = msgspec.msgpack.Decoder(OutputAsk)
@@ -66,6 +70,7 @@ class Answers:
         self.channels = channels
         self.served = served
         self.closed = False
+        self.waiting: Counter[JobId] = Counter()
 
     async def listen(self) -> None:
         await self.bus.subscribe(ask_node(self.node_id, "output"), self._on_output, concurrent=True, places=ASKS_AT_ONCE)
@@ -86,7 +91,19 @@ class Answers:
             return _encode(OutputChunk(ask.offset, b"", True, f"stream is one of {', '.join(STREAMS)}, offset is from 0"))
         if ask.channel and self.channels is not None:
             return _encode(await self.channels.output(ask, min(ask.wait_ms, WAIT_MS_MAX)))
-        return _encode(await self._output(ask))
+        return _encode(await self._in_place(ask))
+
+    async def _in_place(self, ask: OutputAsk) -> OutputChunk:
+        """The answer, waited for where there is a place to wait."""
+        if self.waiting[ask.job_id] >= WAITING_PER_JOB or self.waiting.total() >= WAITING_MAX:
+            return await self._output(msgspec.structs.replace(ask, wait_ms=0))
+        self.waiting[ask.job_id] += 1
+        try:
+            return await self._output(ask)
+        finally:
+            self.waiting[ask.job_id] -= 1
+            if not self.waiting[ask.job_id]:
+                del self.waiting[ask.job_id]
 
     async def _output(self, ask: OutputAsk) -> OutputChunk:
         """At once when there is something to say; else as soon as there is, within `wait_ms`."""

@@ -32,7 +32,7 @@ from libs.common.messages.channel_messages import (
     Exec,
     Forward,
 )
-from libs.common.model import AttemptRef
+from libs.common.model import AttemptRef, JobId
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
 from services.node_agent.channel import Channel, Input, Output
@@ -42,6 +42,7 @@ from services.node_agent.supervision.control_client import Exec as Process
 
 # Of one node. Each asks for at most two streams at once: together half of what `answers.py` answers at once.
 CHANNELS_MAX: Final = 128
+CHANNELS_PER_JOB: Final = 32
 CONNECT_S: Final = 5.0
 LOOPBACK: Final = "127.0.0.1"
 # SO_LINGER: a close within 0 s is a reset.
@@ -64,6 +65,7 @@ class Channels:
         self.execs_per_job = execs_per_job
         self.open: dict[str, Channel] = {}
         self._heard: dict[str, float] = {}
+        self._job_of: dict[str, JobId] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = 0
         self._closed = False
@@ -139,20 +141,28 @@ class Channels:
             return
         if len(self.open) + self._opening >= CHANNELS_MAX:
             raise Refused(f"{CHANNELS_MAX} channels are open into jobs of node {self.node_id}, and no more may be: close one")
+        if sum(job_id == ask.job_id for job_id in self._job_of.values()) >= CHANNELS_PER_JOB:
+            raise Refused(
+                f"{CHANNELS_PER_JOB} channels are open into job {ask.job_id} on node {self.node_id}, and no more may be: close one"
+            )
         ref = AttemptRef(ask.job_id, ask.attempt)
+        self._job_of[ask.channel] = ask.job_id
         self._opening += 1
         try:
             wish = ask.wish
             channel = await (self._exec(ref, wish) if isinstance(wish, Exec) else self._forward(ref, wish))
+            self.open[ask.channel] = channel
         finally:
             self._opening -= 1
-        self.open[ask.channel] = channel
+            if ask.channel not in self.open:
+                del self._job_of[ask.channel]
         self._heard[ask.channel] = asyncio.get_running_loop().time()
         self._look(ask.channel)
 
     def _close(self, channel_id: str) -> None:
         channel = self.open.pop(channel_id, None)
         self._heard.pop(channel_id, None)
+        self._job_of.pop(channel_id, None)
         if channel is not None:
             channel.close()
 

@@ -95,6 +95,8 @@ class Channels:
             await Channel(self.gateway, node_id, opened, receive, send).run()
         finally:
             self.count -= 1
+            if "place" in scope:
+                scope["place"].leave()
 
     async def _open(self, scope: Scope, route: str) -> tuple[NodeId, ChannelOpen]:
         wish = _wish(scope, WISHES[route])
@@ -103,6 +105,7 @@ class Channels:
         job = self.gateway.job(scope["path_params"]["ref"], principal)
         roles.check_change(principal, f"job {job.job_id}", job.tenant, job.user)
         node_id = _node_of(job, parse_qs(scope["query_string"].decode()).get("node", [""])[0])
+        scope["place"] = self.gateway.places.take(principal.tenant, job.job_id)
         opened = ChannelOpen(os.urandom(12).hex(), job.job_id, job.attempt, wish)
         try:
             await ask_channel(self.gateway, node_id, opened)

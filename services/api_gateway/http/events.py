@@ -16,6 +16,7 @@ from libs.common.model import JobId
 from libs.common.transport.log import Entry
 from services.api_gateway import roles
 from services.api_gateway.fields import check_range
+from services.api_gateway.followers import Following, following
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, last_event_id, principal_of, settled
 from services.api_gateway.problems import Problem
@@ -77,9 +78,11 @@ async def events(request: Request) -> Response:
     if "text/event-stream" in request.headers.get("accept", ""):
         resumed = last_event_id(request)
         begin = after if resumed is None and (query.after or query.last) else gateway.cluster.seq if resumed is None else resumed
-        return StreamingResponse(_served(gateway, wanted, begin), media_type="text/event-stream", headers=UNBUFFERED)
+        place = gateway.places.take(principal.tenant, job_id)
+        return following(place, Following(_served(gateway, wanted, begin), media_type="text/event-stream", headers=UNBUFFERED))
     if query.follow:
-        return StreamingResponse(_followed(gateway, wanted, after), media_type="application/x-ndjson")
+        place = gateway.places.take(principal.tenant, job_id)
+        return following(place, Following(_followed(gateway, wanted, after), media_type="application/x-ndjson"))
     upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
     rows, cursor = await _page(gateway, wanted, after, upto, query.limit)
     return answer({"events": rows, "next": cursor, "more": cursor < gateway.cluster.seq, "seq": gateway.cluster.seq})

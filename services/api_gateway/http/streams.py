@@ -11,8 +11,20 @@ from libs.common.cluster import Job
 from libs.common.errors import Refused
 from services.api_gateway.attachment import Attachment
 from services.api_gateway.fields import check_one_of, check_range
+from services.api_gateway.followers import Following, following
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, gateway_of, job_of, job_to_change, read, settled
+from services.api_gateway.http.queries import (
+    UNBUFFERED,
+    Query,
+    answer,
+    documented,
+    gateway_of,
+    job_of,
+    job_to_change,
+    principal_of,
+    read,
+    settled,
+)
 from services.api_gateway.problems import Problem
 from services.api_gateway.relay import NODE, OFFSET_MAX, STREAMS, TAIL, Piece, Reader, put_stdin
 from services.api_gateway.views.jobs import ended
@@ -71,7 +83,11 @@ async def output(request: Request, ref: str) -> Response:
     if reader.gone:
         raise Problem(410, _gone(reader))
     headers = {"x-muster-output": _source(reader, first), "x-muster-offset": str(first.offset if first else offset), **UNBUFFERED}
-    return StreamingResponse(_bytes(first, pieces), media_type="application/octet-stream", headers=headers)
+    media_type = "application/octet-stream"
+    if not query.follow:
+        return StreamingResponse(_bytes(first, pieces), media_type=media_type, headers=headers)
+    place = gateway.places.take(principal_of(request).tenant, job.job_id)
+    return following(place, Following(_bytes(first, pieces), media_type=media_type, headers=headers))
 
 
 def _source(reader: Reader, first: Piece | None) -> str:
@@ -116,8 +132,9 @@ async def attach(request: Request, ref: str) -> Response:
         check_range(name, value, 0, OFFSET_MAX)
     job = job_of(request, ref)
     _check_member(job, query.rank)
+    place = gateway.places.take(principal_of(request).tenant, job.job_id)
     frames = Attachment(gateway, job, query.rank, {"stdout": query.stdout, "stderr": query.stderr}, query.attempt).frames()
-    return StreamingResponse(frames, media_type="application/x-ndjson", headers=UNBUFFERED)
+    return following(place, Following(frames, media_type="application/x-ndjson", headers=UNBUFFERED))
 
 
 @router.put("/v1/jobs/{ref}/stdin", openapi_extra=documented(StdinQuery))

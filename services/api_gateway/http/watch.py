@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 from fastapi import APIRouter, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from libs.common.cluster import live_jobs
 from libs.common.model import JobId, NodeId
 from services.api_gateway import roles
+from services.api_gateway.followers import Following, following
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, documented, last_event_id, principal_of, settled
 from services.api_gateway.problems import Problem
@@ -44,9 +45,10 @@ async def watch(request: Request) -> Response:
         raise Problem(503, f"{WATCHERS_MAX} clients watch already: close one, or ask another gateway")
     resumed = last_event_id(request)
     after = query.after if resumed is None else resumed
-    return StreamingResponse(
-        _events(gateway, after, principal_of(request)), media_type="text/event-stream", headers={"cache-control": "no-store"}
-    )
+    principal = principal_of(request)
+    frames = _events(gateway, after, principal)
+    place = gateway.places.take(principal.tenant)
+    return following(place, Following(frames, media_type="text/event-stream", headers={"cache-control": "no-store"}))
 
 
 async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIterator[bytes]:
