@@ -60,6 +60,7 @@ STAY: Final[dict[str, str]] = {
         hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
+        api_gateway.followers.RETRY_AFTER_S relay.SOON_NS
         cancellation.END_AGAIN_S common.service.END_S take_over.ASK_S take_over.PAUSE_S attempts.BACK_OFF_NS
         api_gateway.gateway.RETRY_AFTER_S""",
     "the default of an argument for which a setting is given": """
