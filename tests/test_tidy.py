@@ -29,6 +29,7 @@ LARGEST_SHOWN: Final = 10
 PURE: Final = (
     "libs/common/arrays.py",
     "libs/common/arrivals.py",
+    "libs/common/bounds.py",
     "libs/common/budget.py",
     "libs/common/change.py",
     "libs/common/cluster.py",
@@ -56,6 +57,7 @@ PURE: Final = (
     "libs/common/plugins.py",
     "libs/common/preemption.py",
     "libs/common/public_nkey.py",
+    "libs/common/reading.py",
     "libs/common/refusals.py",
     "libs/common/reservation.py",
     "libs/common/subjects.py",
@@ -65,6 +67,7 @@ PURE: Final = (
     "libs/common/transport/snapshot.py",
     "libs/common/visibility.py",
     "libs/common/words.py",
+    "libs/common/writer_mark.py",
     "services/*/decide.py",
     "services/*/state.py",
     "services/api_gateway/allowance.py",

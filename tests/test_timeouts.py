@@ -27,6 +27,7 @@ STAY: Final[dict[str, str]] = {
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S requests.MAX_GRACE_S
         allocation_intents.EXPIRES_S""",
     "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS are made of it": """
+        writer.AHEAD_MAX_NS job_fold.SPAN_MORE_MS
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS job_directories.OVERRULE_NS
         leases.PAUSE_MAX_MS node_agent.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S scheduler.service.SILENCE_CHECK_NS
         drains.FORGOTTEN_NS log_jetstream.PING_S log_jetstream.LEAVES_SILENT_SERVER_S""",

@@ -11,8 +11,10 @@ import msgspec
 
 from libs.common import arrays, job_life, node_life
 from libs.common.arrivals import Arrivals
+from libs.common.device import Claim as Claim
 from libs.common.device import GpuView as GpuView
 from libs.common.identity import Key as Key
+from libs.common.identity import Membership as Membership
 from libs.common.identity import Secret as Secret
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, TenantId, Timing, attempt_key
 from libs.common.ordering import JobQueue, Ordering
@@ -20,7 +22,9 @@ from libs.common.plugins import Plugins
 from libs.common.preemption import Preemption
 from libs.common.refusals import Refusals
 from libs.common.reservation import Reservation
+from libs.common.tenant import Charge as Charge
 from libs.common.tenant import Tenant as Tenant
+from libs.common.writer_mark import WriterMark as WriterMark
 
 # Ended jobs beyond this many leave the fold, oldest end first; the archive keeps them.
 ENDED_JOBS_KEPT: Final = 10_000
@@ -111,6 +115,8 @@ class Job(msgspec.Struct):
     # Of a replica that is to end: until when it may finish its answers (the wall clock; 0: it is stopped at once).
     drain_until_ns: int = 0
     refusals: Refusals = Refusals()
+    # The nodes of its earlier attempts.
+    been: dict[NodeId, None] = {}
 
     @property
     def ref(self) -> AttemptRef:
@@ -195,6 +201,9 @@ class Node(msgspec.Struct):
     replaced: list[int] = []
     reason: str = ""
     gpus: list[GpuId] = []
+    # All that it last registered, where another node claims some of it (`claim_fold.py`); how many UUIDs it ever brought into the fold.
+    listed: list[GpuId] = []
+    known: int = 0
     accounted: dict[str, AttemptRef] = {}
     members: dict[JobId, int] = {}
     cpus_milli: int = 0
@@ -207,48 +216,26 @@ class Node(msgspec.Struct):
     takes_controls: bool = False
     held: dict[str, tuple[int, int]] = {}
     reserved: dict[JobId, Member] = {}
+    # Why the node gets no new placements although it is usable; empty for a node that is trusted. A registration ends it.
+    distrusted: str = ""
+    # What readers ignored of its subject since it first registered: how often, and the last of it.
+    ignored: int = 0
+    ignored_seq: int = 0
+    ignored_reason: str = ""
 
     @property
     def usable(self) -> bool:
         return self.state in node_life.USABLE
 
     @property
+    def takes_work(self) -> bool:
+        """Whether new placements may go there."""
+        return self.usable and not self.distrusted
+
+    @property
     def declared_dead(self) -> bool:
         """An operator has spoken of the silence that is now, and NodeLost has not followed yet."""
         return not self.usable and self.word == (self.incarnation, self.lost) and self.dead < self.incarnation
-
-
-class Membership(msgspec.Struct):
-    """Who may be a node and who shall be none. `secret_hash` is of the invitation that still counts or was used; `public_key` is the
-    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first."""
-
-    node_id: NodeId
-    secret_hash: str = ""
-    expires_ns: int = 0
-    public_key: str = ""
-    leaving: bool = False
-    wait: bool = False
-    removed: bool = False
-
-
-class Charge(msgspec.Struct, frozen=True):
-    """What an ended attempt used, as UsageCharged says it."""
-
-    job_id: JobId
-    attempt: int
-    tenant: TenantId
-    share_ms: int
-    cpu_ms: int = 0
-    memory_ms: int = 0
-
-
-class WriterMark(msgspec.Struct, frozen=True):
-    """Where a writer's subject stands: its last commit."""
-
-    seq: int
-    number: int
-    at_ns: int
-    epoch: int
 
 
 class Cluster(msgspec.Struct):
@@ -270,6 +257,8 @@ class Cluster(msgspec.Struct):
     # The last sequence of a removal that was asked for: rosters from there on name no node that leaves.
     leaving_seq: int = 0
     gpus: dict[GpuId, GpuView] = {}
+    # The claims on each UUID that more than one node registered.
+    contested: dict[GpuId, list[Claim]] = {}
     tenants: dict[TenantId, Tenant] = {}
     keys: dict[str, Key] = {}
     # By `<tenant>.<name>`.
@@ -333,6 +322,11 @@ def live_jobs(cluster: Cluster) -> Iterator[Job]:
 def node_gpus(cluster: Cluster, node: Node) -> list[GpuView]:
     """The devices that the node last reported, by index."""
     return [cluster.gpus[uuid] for uuid in node.gpus]
+
+
+def was_on(job: Job, node_id: NodeId) -> bool:
+    """Whether an attempt of the job was ever placed there: about other jobs the node can know nothing."""
+    return node_id in job.members or node_id in job.been
 
 
 def waits_for(job: Job) -> str:

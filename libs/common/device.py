@@ -36,6 +36,23 @@ class Control(msgspec.Struct):
     in_force: str = ""
 
 
+class Claim(msgspec.Struct):
+    """A node's claim on a UUID that several nodes registered (`claim_fold.py`). `births` are its registrations with this UUID, as
+    (incarnation, sequence), oldest first. The rest is what the node said of the device, kept here while another node has it. `told` is
+    what became of its controls; the value and the user there are empty, for the node does not say them.
+    """
+
+    node_id: NodeId
+    gpu: Gpu
+    births: list[tuple[int, int]]
+    health: str = gpu_life.HEALTHY
+    reason: str = ""
+    detail: str = ""
+    verdict: str = ""
+    errors: list[GpuError] = []
+    told: dict[str, Control] = {}
+
+
 class GpuView(msgspec.Struct):
     """A device: who holds how much of it, and its health. `holds` is by attempt key, in hundredths; `parts` are those of the holds
     that are kept apart from others (MPS, MIG, time slices).

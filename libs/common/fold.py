@@ -1,18 +1,20 @@
 """`apply`: how a commit changes the cluster's state, by the same rule in every reader.
 
 Pure and total: a fact that a life table does not allow, or of a closed attempt, an older incarnation, an older epoch
-or a writer that may not record it, is counted in `ignored` and changes nothing. Facts of different writers without a
+or a writer that may not record it, is counted in `ignored` and changes nothing. A node's facts are brought within
+`bounds.py`. A node whose commit was ignored whole (`reading.py`), or whose fact is out of all bounds, is distrusted until
+it registers again. Facts of different writers without a
 causal link commute (tests/property/test_commute.py), which is what lets the scheduler work ahead of the log.
 """
 
-from typing import Final
+from typing import Final, cast
 
+from libs.common import bounds, plugins, reading, subjects
 from libs.common import facts as f
-from libs.common import plugins, subjects
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, WriterMark, tenant_of
 from libs.common.errors import Corrupt
-from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.facts import AnyFact, Commit, Ignored, Unknown
 from libs.common.folds import (
     allocation_fold,
     array_fold,
@@ -27,12 +29,12 @@ from libs.common.folds import (
     reservation_fold,
     secret_fold,
 )
-from libs.common.model import attempt_key
+from libs.common.model import NodeId, attempt_key
 from libs.common.plugins import Plugins
 
 
 def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
-    """Fold one commit of the log. Raises Corrupt on a gap in the stream or in the writer's commit numbers."""
+    """Fold one commit of the log, as `reading.read` gave it. Raises Corrupt on a gap in the stream or in the writer's commit numbers."""
     check_place(cluster, seq, subject, commit)
     stamp = enter(cluster, seq, subject, commit)
     return [apply(cluster, fact, stamp) for fact in commit.facts]
@@ -50,14 +52,15 @@ def check_place(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Non
     if seq != cluster.seq + 1:
         raise Corrupt(f"the log jumps from {cluster.seq} to {seq}: read it again from a snapshot")
     mark = cluster.writers.get(subject)
-    expected = mark.number + 1 if mark else 1
-    if commit.number != expected:
-        raise Corrupt(f"{subject} goes from commit {expected - 1} to {commit.number}: a commit is missing from the log")
+    if not reading.is_ignored(commit) and not reading.follows(mark, commit):
+        last = mark.number if mark is not None else 0
+        raise Corrupt(f"{subject} goes from commit {last} to {commit.number}: a commit is missing from the log")
 
 
 def enter(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Stamp:
     """Move the position to this commit; the stamp is what its facts are folded with."""
-    cluster.writers[subject] = WriterMark(seq, commit.number, commit.at_ns, commit.epoch)
+    ignored = reading.is_ignored(commit)
+    cluster.writers[subject] = WriterMark(seq, commit.number, commit.at_ns, commit.epoch, ignored)
     cluster.seq = seq
     return Stamp(seq, commit.at_ns, commit.epoch, subjects.writer_kind(subject), subjects.node_of(subject))
 
@@ -65,10 +68,30 @@ def enter(cluster: Cluster, seq: int, subject: str, commit: Commit) -> Stamp:
 def apply(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
     """Fold one fact."""
     cluster.facts += 1
-    change = _fold(cluster, fact, stamp) if _entitled(cluster, fact, stamp) else NOTHING
+    if isinstance(fact, Ignored):
+        return _distrust(cluster, stamp, fact.reason)
+    kept = _bounded(fact) if stamp.writer == subjects.NODE_KIND else fact
+    if kept is None:
+        return _distrust(cluster, stamp, f"{f.kind_of(fact)}: one of its lists is too long")
+    change = _fold(cluster, kept, stamp) if _entitled(cluster, kept, stamp) else NOTHING
     if change is NOTHING:
         cluster.ignored += 1
     return change
+
+
+def _bounded(fact: AnyFact | Unknown) -> AnyFact | Unknown | None:
+    return cast("AnyFact | None", bounds.bounded(fact)) if not isinstance(fact, Unknown) else fact
+
+
+def _distrust(cluster: Cluster, stamp: Stamp, reason: str) -> Change:
+    """Something of a node's subject is ignored. One that has never registered has no record to note it in."""
+    cluster.ignored += 1
+    node = cluster.nodes.get(NodeId(stamp.writer_id)) if stamp.writer == subjects.NODE_KIND else None
+    if node is None:
+        return NOTHING
+    node.ignored, node.ignored_seq, node.ignored_reason = node.ignored + 1, stamp.seq, reason
+    node.distrusted = reason
+    return Change((), (node.node_id,))
 
 
 def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:

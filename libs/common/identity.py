@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.common.model import TenantId
+from libs.common.model import NodeId, TenantId
 
 
 class Key(msgspec.Struct):
@@ -31,3 +31,16 @@ class Secret(msgspec.Struct):
     version: int
     set_ns: int
     user: str = ""
+
+
+class Membership(msgspec.Struct):
+    """Who may be a node and who shall be none. `secret_hash` is of the invitation that still counts or was used; `public_key` is the
+    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first."""
+
+    node_id: NodeId
+    secret_hash: str = ""
+    expires_ns: int = 0
+    public_key: str = ""
+    leaving: bool = False
+    wait: bool = False
+    removed: bool = False

@@ -20,6 +20,7 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     (HEALTHY, "node.registered"): HEALTHY,
     (HEALTHY, "node.registered:hurt"): DEGRADED,
     (HEALTHY, "gpu.faulted:hurt"): DEGRADED,
+    (HEALTHY, "gpu.moved:hurt"): DEGRADED,
     (HEALTHY, "node.replaced"): UNREACHABLE,
     (HEALTHY, "node.lost"): UNREACHABLE,
     (DEGRADED, "node.registered"): HEALTHY,

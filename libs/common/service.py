@@ -13,16 +13,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, NoReturn, Protocol
 
 import uvloop
 
 from libs.common import facts as f
+from libs.common import reading
 from libs.common.cancellation import Stopped
 from libs.common.clock import ClockWatch
+from libs.common.cluster import WriterMark
 from libs.common.configuration import read
-from libs.common.errors import Corrupt, MusterError
+from libs.common.errors import MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.process_privacy import close_to_others
 from libs.common.serving_tasks import serve_together
@@ -51,6 +53,11 @@ class Fold(Protocol):
     @property
     def seq(self) -> int:
         """The last stream sequence that was folded."""
+        ...
+
+    @property
+    def writers(self) -> Mapping[str, WriterMark]:
+        """Where each subject stands."""
         ...
 
     def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
@@ -149,15 +156,13 @@ class Shell:
 
     def _fold(self, batch: list[Entry]) -> None:
         for entry in batch:
-            commit = f.decode(entry.data)
-            if commit.writer != entry.subject:
-                raise Corrupt(f"commit {entry.seq} on {entry.subject} says that {commit.writer} wrote it")
+            commit = reading.read(self.state.writers, entry.subject, entry.data)
             if entry.subject == self.writer.subject and self.writer.owns(entry):
                 self.state.skip_own(entry.seq, entry.subject, commit)
             else:
                 self.state.apply_entry(entry.seq, entry.subject, commit)
             self.voice.folded(entry, commit)
-            if self.live:
+            if self.live and not reading.is_ignored(commit):
                 self.clocks.look(entry.subject, commit.at_ns)
 
     def decide(self) -> None:

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.model import PER_LIFE, PER_MONTH, TenantId
+from libs.common.model import PER_LIFE, PER_MONTH, JobId, TenantId
 from libs.common.ordering import Use
 
 # Jobs that may wait where an administrator set no limit (`max_waiting` 0).
@@ -59,3 +59,14 @@ class Tenant(msgspec.Struct):
     def exhausted(self) -> bool:
         """Its budget is used up: nothing more of it is placed. A higher limit, or none, lets it go on, and so does the next month."""
         return 0 < self.gpu_hours <= (self.spent_month_hours if self.monthly else self.spent_gpu_hours)
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """What an ended attempt used, as UsageCharged says it."""
+
+    job_id: JobId
+    attempt: int
+    tenant: TenantId
+    share_ms: int
+    cpu_ms: int = 0
+    memory_ms: int = 0

@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Send
 
 from libs.common import subjects
 from libs.common.errors import Refused, Unavailable
+from libs.common.facts import UNDECODABLE
 from libs.common.messages import OutputAsk, StdinPut, StdinTaken
 from libs.common.messages.channel_messages import (
     CHUNK_BYTES,
@@ -57,7 +58,7 @@ async def ask_channel(gateway: Gateway, node_id: NodeId, ask: ChannelAsk) -> Non
     answer = await gateway.bus.request(subjects.ask_node(node_id, "channel"), _encode(ask), gateway.settings.stdin_ms / 1_000)
     try:
         said = _said.decode(answer)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise Unavailable(f"node {node_id} answered what is no ChannelAnswer ({error}): is its agent's version older?") from error
     if said.error:
         raise Refused(said.error)

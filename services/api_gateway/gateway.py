@@ -12,11 +12,11 @@ from base64 import b32encode
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
-from libs.common import arrays, fold, subjects
+from libs.common import arrays, fold, reading, subjects
 from libs.common import facts as f
 from libs.common.clock import Clock, ClockWatch
 from libs.common.cluster import Cluster, Job
-from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.errors import Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.messages import OutputChunk
 from libs.common.model import JobId, NodeId
@@ -181,10 +181,8 @@ class Gateway:
 
     def _apply(self, entry: Entry) -> int:
         """Fold one entry, wake who waits for it; gives its number of facts."""
-        commit = f.decode(entry.data)
-        if commit.writer != entry.subject:
-            raise Corrupt(f"commit {entry.seq} on {entry.subject} says that {commit.writer} wrote it")
-        if self.caught_up:
+        commit = reading.read(self.cluster.writers, entry.subject, entry.data)
+        if self.caught_up and not reading.is_ignored(commit):
             self.clocks.look(entry.subject, commit.at_ns)
         if self.caught_up and entry.subject == self.writer.subject:
             self.writer.owns(entry)
@@ -350,7 +348,8 @@ class Gateway:
     async def _saw(self, seq: int, job_id: str, principal: Principal) -> bool:
         """Whether the job whose first commit this is was the principal's to see: that commit names its tenant."""
         entry = None if roles.sees_all(principal) else await self.entries.get(seq)
-        facts = [fact for fact in f.decode(entry.data).facts if concerns(fact, job_id)] if entry is not None else []
+        commit = reading.read_alone(entry.subject, entry.data) if entry is not None else None
+        facts = [fact for fact in commit.facts if concerns(fact, job_id)] if commit is not None else []
         return roles.sees_all(principal) or any(roles.sees(principal, getattr(fact, "tenant", "")) for fact in facts)
 
     async def job_seqs(self, ref: str, principal: Principal) -> tuple[JobId, list[int]]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common import facts as f
 from libs.common import subjects
 from libs.common.cluster import Job
 from libs.common.errors import Unavailable
@@ -40,7 +41,7 @@ class JobFiles:
         try:
             answer = await self.gateway.bus.request(subjects.ask_node(self.node_id, "files"), _encode(ask), settings.ask_ms / 1_000)
             found = _part.decode(answer)
-        except (Unavailable, msgspec.DecodeError) as error:
+        except (Unavailable, *f.UNDECODABLE) as error:
             raise Problem(
                 503, f"node {self.node_id}, where the files are, does not answer ({error}): muster nodes shows its state"
             ) from error

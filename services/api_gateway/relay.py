@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from libs.common import facts as f
-from libs.common import job_life, subjects
+from libs.common import job_life, reading, subjects
 from libs.common.cluster import Job
 from libs.common.errors import Unavailable
+from libs.common.facts import UNDECODABLE
 from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import NodeId
 from libs.common.transport.kv import earlier_output_key, output_key
@@ -81,7 +82,7 @@ class Reader:
         """What the log says of this job, the latest first."""
         for seq in reversed(self.gateway.history.of(self.job.job_id)):
             entry = await self.gateway.entries.get(seq)
-            for fact in f.decode(entry.data).facts if entry is not None else ():
+            for fact in reading.read_alone(entry.subject, entry.data).facts if entry is not None else ():
                 if getattr(fact, "job_id", "") == self.job.job_id:
                     yield fact
 
@@ -230,7 +231,7 @@ async def ask_output(gateway: Gateway, node_id: NodeId, wish: OutputAsk) -> Outp
     answer = await gateway.bus.request(subject, _encode(wish), (wish.wait_ms + gateway.settings.ask_ms) / 1_000)
     try:
         return _chunk.decode(answer)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise Unavailable(f"node {node_id} answered what is no OutputChunk ({error}): is its agent's version older?") from error
 
 
@@ -245,5 +246,5 @@ async def put_input(gateway: Gateway, node_id: NodeId, put: StdinPut) -> StdinTa
     answer = await gateway.bus.request(subjects.ask_node(node_id, "stdin"), _encode(put), gateway.settings.stdin_ms / 1_000)
     try:
         return _taken.decode(answer)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise Unavailable(f"node {node_id} answered what is no StdinTaken ({error}): is its agent's version older?") from error

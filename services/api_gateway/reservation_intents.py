@@ -103,7 +103,7 @@ def _some(cluster: Cluster, wish: ReservationWish, wanted: ReservationSet) -> tu
 
 def _labelled(cluster: Cluster, wish: ReservationWish) -> Iterable[Node]:
     for node in cluster.nodes.values():
-        if node.usable and not is_leaving(cluster, node.node_id) and wish.node_labels.items() <= node.labels.items():
+        if node.takes_work and not is_leaving(cluster, node.node_id) and wish.node_labels.items() <= node.labels.items():
             yield node
 
 

@@ -12,6 +12,7 @@ import msgspec
 from libs.common import subjects
 from libs.common.cluster import Cluster, Job
 from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.facts import UNDECODABLE
 from libs.common.folds.secret_fold import secret_key
 from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
 from libs.common.model import NodeId
@@ -39,7 +40,7 @@ class SecretAnswers:
         try:
             ask = msgspec.msgpack.decode(data, type=SecretAsk)
             return msgspec.msgpack.encode(SecretAnswer(await self._sealed(ask, node_id)))
-        except (msgspec.DecodeError, Refused, Corrupt, Unavailable) as error:
+        except (*UNDECODABLE, Refused, Corrupt, Unavailable) as error:
             logger.warning("secrets were not given to node %s: %s", node_id, error)
             return msgspec.msgpack.encode(SecretAnswer(refused=str(error)))
 

@@ -11,6 +11,7 @@ import msgspec
 from libs.common import subjects
 from libs.common.cluster import Cluster
 from libs.common.errors import Refused, Unavailable
+from libs.common.facts import UNDECODABLE
 from libs.common.model import NodeId
 from libs.common.transport.bus import Bus
 from libs.common.transport.per_sender import PLACES, Places
@@ -38,7 +39,7 @@ class UploadAnswers:
         node_id = NodeId(subject.rpartition(".")[2])
         try:
             return _encode(await self._piece(_ask.decode(data), node_id))
-        except (msgspec.DecodeError, Refused) as error:
+        except (*UNDECODABLE, Refused) as error:
             logger.warning("an upload was not given to node %s: %s", node_id, error)
             return _encode(UploadPiece(refused=str(error)))
         except Unavailable as error:

@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final, NoReturn, Protocol, cast
 
-from libs.common import facts as f
-from libs.common import fold, subjects
+from libs.common import fold, reading, subjects
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster
 from libs.common.errors import Corrupt, MusterError, Unavailable
@@ -122,7 +121,8 @@ class Trimmer:
             return
         trim.prove(entries, await self.archive.between(entries[0].seq - 1, entries[-1].seq))
         for entry in entries:
-            fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
+            commit = reading.read(cluster.writers, entry.subject, entry.data)
+            fold.apply_entry(cluster, entry.seq, entry.subject, commit)
         await asyncio.sleep(0)
 
     async def _trim(self, cluster: Cluster, before: Extent) -> None:

@@ -11,7 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from libs.common import reading
 from libs.common.errors import Corrupt
+from libs.common.folds.node_fold import INCARNATIONS_MAX
+from libs.common.transport.log import Entry
 from services.node_agent import synced_file
 
 FILE = "incarnation"
@@ -19,6 +22,15 @@ NAME_FILE = "directory"
 NAME_BYTES = 12
 EVIDENCE: Final = "evidence-"
 EVIDENCE_KEPT: Final = 100
+
+
+def next_incarnation(kept: int, last: Entry | None) -> int:
+    """Return the number of a new life. `kept` is this directory's last one, `last` the last commit of the node's subject.
+
+    A number far ahead of `kept` may be forged, and the fold would ignore what follows it. The lease's answer names the true one.
+    """
+    recorded = reading.read_alone(last.subject, last.data).epoch if last is not None else 0
+    return max(kept, recorded if recorded <= kept + INCARNATIONS_MAX else 0) + 1
 
 
 class IncarnationFile:

@@ -13,12 +13,12 @@ from typing import Final, assert_never
 
 import msgspec
 
-from libs.common import facts as f
 from libs.common import subjects
 from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.device_controls import needs_free
 from libs.common.errors import Fenced, Refused, Unavailable
+from libs.common.facts import UNDECODABLE
 from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders
 from libs.common.model import Gpu, GpuId, NodeId, attempt_key
 from libs.common.serving_tasks import ServingTasks
@@ -45,6 +45,7 @@ from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
 from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.holders import slices_of_others, undivided
+from services.node_agent.incarnation import next_incarnation
 from services.node_agent.instances import Instances
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.means import Means
@@ -121,6 +122,7 @@ class Agent:
         self.heartbeat_ms = machine.heartbeat_ms
         self.eager_beats = EAGER_BEATS
         self.granted = (0, 0)
+        self.log_incarnation = 0
         self.inbox: deque[o.Observation] = deque()
         self.wake = asyncio.Event()
         self.alarm: asyncio.TimerHandle | None = None
@@ -204,8 +206,7 @@ class Agent:
             last = await self.log.last(self.writer.subject)
             if (last.seq if last is not None else 0) == self.writer.expected:
                 break
-        recorded = f.decode(last.data).epoch if last is not None else 0
-        return max(await self.memory.load(), recorded) + 1
+        return next_incarnation(await self.memory.load(), last)
 
     async def _register(self, incarnation: int, adopted: Sequence[o.Adopted]) -> None:
         """Queue NodeRegistered before any other fact of this incarnation, with what is wrong with its devices in the same commit."""
@@ -229,8 +230,6 @@ class Agent:
     def _was_registered(self, future: asyncio.Future[int]) -> None:
         if was_stored(future):
             self.registered.set()
-
-    # The core's loop.
 
     async def _pump(self) -> None:
         while True:
@@ -288,7 +287,7 @@ class Agent:
                 self._spawn(self._ask_desired())
             case a.BeginAgain(reason):
                 logger.warning("%s: %s, it begins again", self.node_id, reason)
-                await self._register(self.state.incarnation + 1, ())
+                await self._register(max(self.state.incarnation, self.log_incarnation) + 1, ())
             case _:
                 assert_never(action)
 
@@ -343,7 +342,7 @@ class Agent:
         if not self.answers.closed:
             try:
                 self.tell(o.OrdersCame(_orders.decode(data)))
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 logger.warning("orders that cannot be read are dropped: %s", error)
         return None
 
@@ -370,12 +369,15 @@ class Agent:
                 subjects.heartbeat(self.node_id), _encode(beat), timeout_s=self.heartbeat_ms / 1000 * ANSWER_PART
             )
             lease = _lease.decode(answer)
-        except (Unavailable, msgspec.DecodeError) as error:
+        except (Unavailable, *UNDECODABLE) as error:
             logger.debug("no lease: %s", error)
             self.eager_beats -= 1
             return
         if lease.verdict == REMOVED:
             raise Refused(f"node {self.node_id} was removed from the cluster: to use this machine again, add it under another name")
+        self.log_incarnation = max(self.log_incarnation, lease.incarnation)
+        if lease.distrusted:
+            self._spawn(self.writer.check_alone())
         self.heartbeat_ms = lease.heartbeat_ms or self.heartbeat_ms
         self.eager_beats = 0 if lease.lease_ms else self.eager_beats - 1
         self.tell(o.LeaseCame(lease, incarnation, sent_ns))

@@ -5,12 +5,12 @@ Pure. `State(cluster)` builds both lists from any cluster. The attempts that wai
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.change import NOTHING, Stamp
-from libs.common.cluster import Cluster
+from libs.common.cluster import Cluster, WriterMark
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import GPU_HOUR_SHARE_MS, JobId, TenantId
 
@@ -35,6 +35,10 @@ class State:
     @property
     def seq(self) -> int:
         return self.cluster.seq
+
+    @property
+    def writers(self) -> Mapping[str, WriterMark]:
+        return self.cluster.writers
 
     def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
         """Fold a commit of the log."""

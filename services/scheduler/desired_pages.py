@@ -43,7 +43,7 @@ class DesiredPages:
         """The page that is asked for, or the first of a new answer when that one is not kept."""
         found = self.kept.get(node_id)
         page = ask.page
-        if found is None or page == 0 or (found.epoch, found.seq) != (epoch, ask.seq) or page >= len(found.pages):
+        if found is None or page <= 0 or (found.epoch, found.seq) != (epoch, ask.seq) or page >= len(found.pages):
             found, page = self._prepare(cluster, node_id, epoch), 0
         if page == len(found.pages) - 1:
             self.kept.pop(node_id, None)

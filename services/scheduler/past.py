@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common import facts as f
-from libs.common import fold
+from libs.common import fold, reading
 from libs.common.configuration import read
 from libs.common.errors import MusterError
 from libs.common.model import JobId, TenantId
@@ -105,7 +104,8 @@ async def state_at(log: Log, bus: Bus, store: SnapshotStore, seq: int, placement
             for entry in batch:
                 if entry.seq > seq:
                     return State(cluster, placement=placement, grow_after_s=grow_after_s)
-                fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
+                commit = reading.read(cluster.writers, entry.subject, entry.data)
+                fold.apply_entry(cluster, entry.seq, entry.subject, commit)
             if not batch or cluster.seq >= seq:
                 return State(cluster, placement=placement, grow_after_s=grow_after_s)
     return State(cluster, placement=placement, grow_after_s=grow_after_s)

@@ -36,6 +36,7 @@ from libs.common.facts import (
 )
 from libs.common.inventory import Stocks
 from libs.common.messages import REMOVED, AnyOrder, DesiredAsk, Heartbeat, Lease, Roster, Vitals, by_bytes
+from libs.common.messages.senders import Senders, sender
 from libs.common.model import NodeId, Timing
 from libs.common.service import Shell
 from libs.common.serving_tasks import serve_together
@@ -107,6 +108,7 @@ class Scheduler:
         self.past = Past(deadline_s=settings.ask_past_ms / 1_000 * DEADLINE_PART)
         self.renewals = Renewals()
         self.drains = Drains()
+        self.senders = Senders()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.shell = Shell(log, self.writer, self.state, self.decide, self, lambda facts: smaller(self.state, facts))
         self.heard = NOBODY
@@ -277,7 +279,9 @@ class Scheduler:
         return self.acked.epoch == self.state.epoch and now - latest < self.acked.timing.term_ms * MS
 
     async def _on_heartbeat(self, subject: str, data: bytes) -> bytes | None:
-        beat = _heartbeat.decode(data)
+        beat = self.senders.read(_heartbeat, subject, data)
+        if beat is None:
+            return None
         now = self.clock.boot_ns()
         node = self.acked.nodes.get(beat.node_id)
         if is_removed(self.acked, beat.node_id):
@@ -302,11 +306,11 @@ class Scheduler:
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
-        known = beat.node_id in self.acked.nodes
-        digest = orders.node_digest(self.acked, beat.node_id) if known else ""
-        heartbeat_ms = self.acked.timing.heartbeat_ms
-        epoch, seq = self.state.epoch, self.acked.seq
-        return _encode(Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, heartbeat_ms, digest, seq, self._present_roster().digest))
+        node = self.acked.nodes.get(beat.node_id)
+        digest = orders.node_digest(self.acked, beat.node_id) if node is not None else ""
+        incarnation, distrusted = (node.incarnation, bool(node.distrusted)) if node is not None else (0, False)
+        common = (self.acked.timing.heartbeat_ms, digest, self.acked.seq, self._present_roster().digest, incarnation, distrusted)
+        return _encode(Lease(self.state.epoch, verdict, beat.sent_boot_ns, lease_ms, *common))
 
     def _present_roster(self) -> Roster:
         if self.roster is None:
@@ -320,10 +324,11 @@ class Scheduler:
         self.drains.read(subject, data, self.clock.boot_ns())
 
     async def _on_desired(self, subject: str, data: bytes) -> bytes | None:
-        node_id = NodeId(subject.split(".", 1)[1])
+        node_id = sender(subject)
         if node_id not in self.acked.nodes or self.acked.epoch != self.state.epoch:
             return None
-        return self.desired_pages.answer(self.acked, node_id, self.state.epoch, _desired_ask.decode(data))
+        ask = self.senders.read(_desired_ask, subject, data)
+        return self.desired_pages.answer(self.acked, node_id, self.state.epoch, ask) if ask is not None else None
 
     async def _on_alive(self, subject: str, data: bytes) -> bytes | None:
         return str(self.state.epoch).encode() if self.may_grant(self.clock.boot_ns()) else None
@@ -338,7 +343,7 @@ class Scheduler:
         heard = {node_id: (now - heard) // MS for node_id, heard in self.leases.heard.items()}
         timed = sorted(self.decision_ns)
         p50, p99 = (timed[len(timed) * part // 100] / 1_000 if timed else 0.0 for part in (50, 99))
-        return _encode(Vitals(self.state.epoch, heard, len(timed), p50, p99))
+        return _encode(Vitals(self.state.epoch, heard, len(timed), p50, p99, self.senders.dropped.total()))
 
     async def _on_inventory(self, subject: str, data: bytes) -> bytes | None:
         return self.stocks.answer(self.acked, data.decode()) if self.may_grant(self.clock.boot_ns()) else None

@@ -6,13 +6,12 @@ of them, and what they answer depends on the cluster alone, never on the way by 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from libs.common import fold, job_life, subjects
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job, is_draining, is_leaving, is_removed, owes_nothing
+from libs.common.cluster import Cluster, Job, WriterMark, is_draining, is_leaving, is_removed, owes_nothing
 from libs.common.facts import (
     AnyFact,
     BudgetExhausted,
@@ -30,6 +29,7 @@ from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId, attempt_key
 from libs.common.ordering import DEFAULT_QUEUE, MIB, SECOND_NS, JobQueue
 from services.scheduler import policies
 from services.scheduler.buckets import ENQUEUE, EXPIRE, SETTLE, STOP, WAIT, WITHDRAW, bucket_for, turns_ns, waits_to_start
+from services.scheduler.noted import Kept, Noted
 from services.scheduler.outlook import Outlook
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.circles import circle_of
@@ -40,27 +40,8 @@ from services.scheduler.policies import OrderKey, Policy, Sizes
 from services.scheduler.ports import Ports
 from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Need, Preemptible
-from services.scheduler.queue import LaneId, Queue, Shape, shape_of
+from services.scheduler.queue import LaneId, Queue, shape_of
 from services.scheduler.restless import Restless
-
-
-class Noted(NamedTuple):
-    """Of a placed attempt: the port that it was given, and on which address; what it holds, in hundredths of a GPU, at least 1; when it is
-    expected to end (the wall clock).
-    """
-
-    attempt: int
-    address: str
-    port: int
-    share: int
-    end_ns: int
-
-
-class Kept(NamedTuple):
-    """The shape of a job that has devices reserved, with as many nodes; in hundredths of a GPU what of them it does not hold yet."""
-
-    shape: Shape
-    share: int
 
 
 class State:
@@ -115,6 +96,10 @@ class State:
     @property
     def seq(self) -> int:
         return self.cluster.seq
+
+    @property
+    def writers(self) -> Mapping[str, WriterMark]:
+        return self.cluster.writers
 
     @property
     def versions(self) -> tuple[object, ...]:
@@ -289,7 +274,7 @@ class State:
 
     def _note_size(self, node_id: NodeId) -> None:
         node = self.cluster.nodes[node_id]
-        size = (len(node.gpus) * WHOLE_GPU, node.cpus_milli, node.memory_bytes // MIB) if node.usable else (0, 0, 0)
+        size = (len(node.gpus) * WHOLE_GPU, node.cpus_milli, node.memory_bytes // MIB) if node.takes_work else (0, 0, 0)
         old = self.size_of.get(node_id, (0, 0, 0))
         if size != old:
             self.size_of[node_id] = size

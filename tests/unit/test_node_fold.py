@@ -61,8 +61,9 @@ def test_a_device_that_is_not_reported_any_more_is_known_and_not_present() -> No
     assert device(history, "n1g1").present
 
 
-def test_a_device_that_another_node_reports_is_that_node_s() -> None:
+def test_a_device_that_moved_is_its_new_node_s() -> None:
     history = begun(nodes=2)
+    assert history.say(registered("n1", incarnation=2))
     assert history.say(registered("n2", "n2g1", "n1g1", incarnation=2))
     assert (of(history, "n1").gpus, of(history, "n2").gpus) == ([], ["n2g1", "n1g1"])
     assert not history.say(faulted("n1", "n1g1"))
@@ -72,6 +73,7 @@ def test_a_device_that_another_node_reports_is_that_node_s() -> None:
 def test_a_node_is_well_again_when_its_hurt_device_has_moved_away() -> None:
     history = begun(nodes=2)
     assert history.say(faulted("n1", "n1g1"))
+    assert history.say(registered("n1", incarnation=2))
     assert history.say(registered("n2", "n2g1", "n1g1", incarnation=2))
     assert (of(history, "n1").state, of(history, "n2").state) == ("healthy", "degraded")
 

@@ -6,7 +6,7 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import GpuHold, GpuId, JobId, Member, NodeId, TenantId
+from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, Member, NodeId, TenantId
 from services.scheduler.decide import Heard, decide
 from services.scheduler.state import State
 from tests.given import SECOND_NS, ended, finished, given, member, placed, registered, released, started, tell, waiting
@@ -280,7 +280,8 @@ def test_a_device_that_another_node_reports_now_is_free_there_when_its_hold_is_g
     """The member is released by the node on which it ran; what it held stands at the other."""
     state = given(registered("a", gpus=1), waiting("j"), placed("j", member("a", 0)), waiting("k"))
     moved = msgspec.structs.replace(registered("a", gpus=1), node_id=NodeId("b"))
-    for fact in (moved, *ended("j", "a")):
+    without = msgspec.structs.replace(registered("a", gpus=0, incarnation=2), attempts=(AttemptRef(JobId("j"), 1),))
+    for fact in (without, moved, *ended("j", "a")):
         state._look_at(tell(state.cluster, fact))
     assert decisions(state)[-1] == placed("k", Member(NodeId("b"), 1, 0, (GpuHold(GpuId("a-gpu0")),)), port=29_501)
 

@@ -5,13 +5,14 @@ from libs.common import suspects
 from libs.common.cluster import Job
 from libs.common.device import ERRORS_KEPT
 from libs.common.model import AttemptRef, GpuId, JobId, NodeId
-from tests.history import History, begun
+from tests.history import History, begun, member, placed, refused, requeued
 
 
 def world(*jobs: str) -> History:
     history = begun(gpus=4)
     for job in jobs:
         history.queue(job)
+        assert history.say(placed(job, member("n1", "n1g1")), refused(job, "n1"), requeued(job))
     return history
 
 

@@ -66,6 +66,7 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     if node.get("suspicion"):
         print(f"\nSuspect: {clean(node['suspicion'])}")
     _print_lost(node["isolation"])
+    _print_ignored(node)
     print()
     print_gpus(gpus, form == "wide", no_headers)
 
@@ -92,6 +93,16 @@ def _print_lost(isolation: dict[str, str]) -> None:
     only = isolation.get(TENANTS, "")
     if only.startswith(ONLY):
         print(f"\nThis node takes jobs of these tenants only: {clean(only.removeprefix(ONLY))}")
+
+
+def _print_ignored(node: Json) -> None:
+    """Say what readers of the log ignored of the node's commits, and whether it gets new jobs."""
+    if node.get("ignored"):
+        last = f"the last is commit {node['ignored_seq']}: {clean(node['ignored_reason'])}"
+        print(f"\n{node['ignored']} messages of this node in the log are ignored; {last}")
+    if node.get("distrusted"):
+        print("It gets no new jobs until its agent starts again. If that happens again, its key may be stolen: remove the node,")
+        print("and add the machine under another name.")
 
 
 def _print(nodes: list[Json], wide: bool, no_headers: bool) -> None:

@@ -23,6 +23,8 @@ from libs.common.facts.device_facts import GpuRecovered as GpuRecovered
 from libs.common.facts.device_facts import GpuServiceSet as GpuServiceSet
 from libs.common.facts.device_facts import JobOverShare as JobOverShare
 from libs.common.facts.fact import Fact as Fact
+from libs.common.facts.fact import Ignored as Ignored
+from libs.common.facts.fact import Unknown as Unknown
 from libs.common.facts.identity_facts import AccessRecorded as AccessRecorded
 from libs.common.facts.identity_facts import KeyCreated as KeyCreated
 from libs.common.facts.identity_facts import KeyRevoked as KeyRevoked
@@ -52,6 +54,7 @@ from libs.common.facts.model_facts import ModelUndeployed as ModelUndeployed
 from libs.common.facts.model_facts import ReplicaReady as ReplicaReady
 from libs.common.facts.model_facts import ReplicasScaled as ReplicasScaled
 from libs.common.facts.model_facts import ReplicaUnready as ReplicaUnready
+from libs.common.facts.nesting import DEPTH_MAX, too_deep
 from libs.common.facts.order_facts import JobUpdated as JobUpdated
 from libs.common.facts.order_facts import QueueSet as QueueSet
 from libs.common.facts.order_facts import RequeueRequested as RequeueRequested
@@ -76,6 +79,9 @@ FACT_BYTES_MAX: Final = 64 << 10
 COMMIT_BYTES_MAX: Final = 512 << 10
 # Kept for what a commit holds beside its facts.
 ENVELOPE_BYTES: Final = 1 << 10
+# What a decoder raises on bytes that are not what they must be.
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+NUMBER_MAX: Final = 1 << 53
 
 
 class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
@@ -174,13 +180,6 @@ class JobReleased(Fact, frozen=True, tag="job.released"):
     checks: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
 
 
-class Unknown(Fact, frozen=True, tag="?"):
-    """A fact of a later version, or one that cannot be read: kept as bytes, skipped by every fold, never written."""
-
-    name: str
-    raw: bytes
-
-
 OrderFact = QueueSet | JobUpdated | RequeueRequested | AllocationExtended | ReservationSet | ReservationCleared
 GatewayFact = (
     JobSubmitted
@@ -217,7 +216,7 @@ AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 class Commit(msgspec.Struct, frozen=True, array_like=True):
     """One message of the log: facts that one writer recorded together.
 
-    `number` counts a writer's commits from 1; `epoch` is the scheduler's term or the node's incarnation (0 for
+    `number` counts a writer's commits from 1 (`next_number`); `epoch` is the scheduler's term or the node's incarnation (0 for
     others); `at_ns` is the writer's wall clock; `seen` the stream sequence that it had applied when it decided.
     """
 
@@ -271,6 +270,11 @@ _fact = msgspec.msgpack.Decoder(AnyFact)
 _kind = msgspec.msgpack.Decoder(_Kind)
 
 
+def next_number(number: int) -> int:
+    """The number of a writer's next commit; it begins again at 1 after NUMBER_MAX."""
+    return number % NUMBER_MAX + 1
+
+
 def kind_of(fact: AnyFact | Unknown) -> str:
     """The dotted kind of a fact."""
     return fact.name if isinstance(fact, Unknown) else str(fact.__struct_config__.tag)
@@ -318,7 +322,7 @@ def decode(data: bytes) -> Commit:
     """A commit from its bytes. Raises TooNew for a later `min_reader`, Corrupt for bytes that are no commit."""
     try:
         commit = _typed.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return _decode_slowly(data)
     return commit if commit.min_reader < PACKED else _decode_packed(commit, data)
 
@@ -330,8 +334,10 @@ def _decode_packed(commit: Commit, data: bytes) -> Commit:
         return commit
     try:
         plain = packing.unpack(_packed.decode(data).packed, packing.unpacked_max(commit.writer))
+        if packing.is_node(commit.writer) and too_deep(plain):
+            raise Corrupt(f"the packed facts of a commit of {commit.writer} nest more than {DEPTH_MAX} levels")
         facts = tuple(_decode_fact(bytes(raw)) for raw in _facts.decode(plain))
-    except ValueError as error:  # msgspec's own errors are such too
+    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors too
         raise Corrupt(f"the packed facts of a commit of {commit.writer} cannot be read: {error}") from error
     return msgspec.structs.replace(commit, facts=facts)
 
@@ -340,7 +346,7 @@ def _decode_slowly(data: bytes) -> Commit:
     """Fact by fact, so that one unknown kind does not hide the others."""
     try:
         head = _header.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise Corrupt(f"these bytes are not a commit: {error}") from error
     if head.min_reader > READS:
         raise _too_new(head.min_reader)
@@ -353,14 +359,14 @@ def _decode_fact(raw: bytes) -> AnyFact | Unknown:
     try:
         fact: AnyFact = _fact.decode(raw)
         return fact
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return Unknown(name=_name_of(raw), raw=raw)
 
 
 def _name_of(raw: bytes) -> str:
     try:
         return _kind.decode(raw).kind
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return "?"
 
 

@@ -18,7 +18,11 @@ LEVEL: Final = 6
 
 def unpacked_max(writer: str) -> int:
     """Return how many bytes of facts a packed commit of this writer may hold."""
-    return NODE_UNPACKED_BYTES_MAX if writer.startswith(NODE_WRITERS) else UNPACKED_BYTES_MAX
+    return NODE_UNPACKED_BYTES_MAX if is_node(writer) else UNPACKED_BYTES_MAX
+
+
+def is_node(writer: str) -> bool:
+    return writer.startswith(NODE_WRITERS)
 
 
 def pack(data: bytes) -> bytes:

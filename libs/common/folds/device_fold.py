@@ -7,14 +7,14 @@ node says. A hurt device degrades its node.
 from libs.common import facts as f
 from libs.common import gpu_life, node_life
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Node, node_gpus
+from libs.common.cluster import Claim, Cluster, Node, node_gpus, was_on
 from libs.common.device import ERRORS_KEPT, Control, GpuError, GpuView
 from libs.common.device_controls import DONE, ROWS
 from libs.common.error_catalogue import IGNORE
 
 
 def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
-    view = _own(cluster, fact)
+    view = _spoken_of(cluster, fact)
     after = gpu_life.HEALTH_LIFE.get((view.health, f"gpu.faulted:{fact.health}")) if view is not None else None
     if view is None or after is None:
         return NOTHING
@@ -24,7 +24,7 @@ def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
 
 
 def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
-    view = _own(cluster, fact)
+    view = _spoken_of(cluster, fact)
     if view is None or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
         return NOTHING
     view.health, view.reason, view.detail, view.verdict = gpu_life.HEALTHY, "", "", ""
@@ -33,11 +33,11 @@ def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
 
 
 def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
-    view = _own(cluster, fact)
+    view = _spoken_of(cluster, fact)
     if view is None:
         return NOTHING
     view.errors = [*view.errors, GpuError(fact.error, fact.verdict, fact.jobs, stamp.at_ns)][-ERRORS_KEPT:]
-    found = [job for ref in fact.jobs if (job := cluster.jobs.get(ref.job_id)) is not None]
+    found = [job for ref in dict.fromkeys(fact.jobs) if (job := cluster.jobs.get(ref.job_id)) is not None and was_on(job, fact.node_id)]
     for job in found if fact.verdict != IGNORE else ():
         job.gpu_errors = [*job.gpu_errors, (fact.uuid, fact.error)][-ERRORS_KEPT:]
     return Change(tuple(job.job_id for job in found))
@@ -45,7 +45,8 @@ def error_seen(cluster: Cluster, fact: f.GpuErrorSeen, stamp: Stamp) -> Change:
 
 def over_share(cluster: Cluster, fact: f.JobOverShare, stamp: Stamp) -> Change:
     """A word to people: it changes nothing."""
-    return Change((fact.job_id,)) if fact.job_id in cluster.jobs else NOTHING
+    job = cluster.jobs.get(fact.job_id)
+    return Change((fact.job_id,)) if job is not None and was_on(job, fact.node_id) else NOTHING
 
 
 def service_set(cluster: Cluster, fact: f.GpuServiceSet, stamp: Stamp) -> Change:
@@ -63,19 +64,42 @@ def control_requested(cluster: Cluster, fact: f.GpuControlRequested, stamp: Stam
         return NOTHING
     before = view.controls.get(fact.control, Control())
     view.controls[fact.control] = Control(fact.value, stamp.seq, fact.user, in_force=before.in_force)
+    for claim in cluster.contested.get(fact.uuid, ()):
+        _forget_outcome(claim, fact.control)
     return Change()
+
+
+def _forget_outcome(claim: Claim, control: str) -> None:
+    """What became of the wish before this one counts for no node any more."""
+    told = claim.told.pop(control, None)
+    if told is not None and told.in_force:
+        claim.told[control] = Control(in_force=told.in_force)
 
 
 def controlled(cluster: Cluster, fact: f.GpuControlled, stamp: Stamp) -> Change:
     """What is in force is the agent's word alone; of a wish that was exchanged for another one nothing else counts."""
-    view = _own(cluster, fact)
+    view = _spoken_of(cluster, fact)
     if view is None or fact.control not in ROWS:
         return NOTHING
+    if isinstance(view, Claim):
+        return _told(view, fact, cluster.gpus[fact.uuid].controls.get(fact.control, Control()).request)
     control = view.controls.setdefault(fact.control, Control())
     if fact.outcome == DONE:
         control.in_force = fact.value
     if fact.request == control.request:
         control.outcome, control.detail = fact.outcome, fact.detail
+    return Change()
+
+
+def _told(claim: Claim, fact: f.GpuControlled, wished: int) -> Change:
+    """As `controlled`, of a device that another node has: the wish is kept with the device."""
+    said = claim.told.pop(fact.control, Control())
+    if fact.outcome == DONE:
+        said.in_force = fact.value
+    if fact.request == wished:
+        said.request, said.outcome, said.detail = fact.request, fact.outcome, fact.detail
+    if said.outcome or said.in_force:
+        claim.told[fact.control] = said
     return Change()
 
 
@@ -91,7 +115,9 @@ def forget_health(cluster: Cluster, node: Node) -> None:
         view.health, view.reason, view.detail, view.verdict = gpu_life.HEALTHY, "", "", ""
 
 
-def _own(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled) -> GpuView | None:
-    """The device, where the node that speaks has it."""
+def _spoken_of(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled) -> GpuView | Claim | None:
+    """Where the node's words on the device are kept: the device, or the node's claim while another node has it."""
     view = cluster.gpus.get(fact.uuid)
-    return view if view is not None and view.node_id == fact.node_id else None
+    if view is not None and view.node_id == fact.node_id:
+        return view
+    return next((claim for claim in cluster.contested.get(fact.uuid, ()) if claim.node_id == fact.node_id), None)

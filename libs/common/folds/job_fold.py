@@ -5,6 +5,7 @@ members, so that the order in which two nodes speak does not matter.
 """
 
 from collections.abc import Collection
+from typing import Final
 
 from libs.common import arrivals, job_life, ledger
 from libs.common import facts as f
@@ -13,6 +14,10 @@ from libs.common.cluster import ENDED_JOBS_KEPT, Cancel, Charge, Cluster, Elemen
 from libs.common.folds import array_fold, model_fold, order_fold, preemption_fold
 from libs.common.model import JobId, Member, NodeId, attempt_key
 from libs.common.ordering import MIB
+
+# A member may say that it ran this many times as long as it was placed, and so much longer.
+SPAN_PARTS: Final = 2
+SPAN_MORE_MS: Final = 60_000
 
 
 def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
@@ -178,8 +183,10 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
 
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
     """An attempt that was placed is over: quota owes it a charge."""
+    placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
+    for member in job.members.values():
+        member.run_ms = min(member.run_ms, SPAN_PARTS * placed_ms + SPAN_MORE_MS)
     if job.members and job.charged < job.attempt:
-        placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
         members = job.members.values()
         used = sum(sum(wish.share for wish in member.gpus) * _used_ms(member, placed_ms) for member in members)
         run_ms = sum(_used_ms(member, placed_ms) for member in members)
@@ -188,7 +195,11 @@ def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
 
 
 def _used_ms(member: MemberView, placed_ms: int) -> int:
-    """By the clock of the member's own machine where that measured it: two schedulers' wall clocks may be far apart."""
+    """By the clock of the member's own machine where that measured it: two schedulers' wall clocks may be far apart.
+
+    `_note_charge` has bounded it by the time from placement to close. The scheduler's clock may go at half speed after a take-over
+    (`Writer.now_ns`), and stand still during one.
+    """
     return member.run_ms or placed_ms
 
 
@@ -312,6 +323,7 @@ def _leave_nodes(cluster: Cluster, job: Job) -> None:
 
 def _forget_attempt(cluster: Cluster, job: Job) -> None:
     _leave_nodes(cluster, job)
+    job.been |= dict.fromkeys(job.members)
     job.members = {}
     job.stop_reason, job.stop_signal, job.stop_grace_ms, job.port, job.placed_seq = "", 0, 0, 0, 0
     job.expires_ns, job.warned_ns = 0, 0

@@ -8,6 +8,7 @@ from libs.common import facts as f
 from libs.common import node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, membership_of
+from libs.common.folds import claim_fold
 
 
 def invited(cluster: Cluster, fact: f.NodeInvited, stamp: Stamp) -> Change:
@@ -46,4 +47,4 @@ def removed(cluster: Cluster, fact: f.NodeRemoved, stamp: Stamp) -> Change:
     if node is None:
         return Change()
     node.state = node_life.NODE_LIFE.get((node.state, "node.removed"), node.state)
-    return Change((), (fact.node_id,))
+    return Change((), tuple(dict.fromkeys((fact.node_id, *claim_fold.settle(cluster, node)))))

@@ -4,18 +4,25 @@ Pure and total, called by `fold.apply` alone. What is lost and what returned are
 so that a NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order.
 """
 
+from typing import Final
+
 from libs.common import facts as f
 from libs.common import node_life
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, GpuView, Node, is_removed
-from libs.common.folds import job_fold
+from libs.common.cluster import Cluster, Node, is_removed
+from libs.common.folds import claim_fold, job_fold
 from libs.common.folds.device_fold import follow_devices, forget_health
 from libs.common.model import NodeId, attempt_key
+
+# A registration further ahead than this of the last one is ignored: one forged number must not lock out the agent's own.
+INCARNATIONS_MAX: Final = 1 << 20
 
 
 def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
     if node is not None and fact.incarnation <= node.incarnation:
+        return NOTHING
+    if fact.incarnation > (node.incarnation if node is not None else 0) + INCARNATIONS_MAX:
         return NOTHING
     anew = node is not None and _elsewhere(node, fact)
     if node is None:
@@ -33,17 +40,18 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.peer_address, node.peer_key = fact.peer_address, fact.peer_key
     node.cpus_milli, node.memory_bytes, node.labels = fact.cpus_milli, fact.memory_bytes, fact.labels
     node.rack, node.spine, node.sockets, node.isolation = fact.rack, fact.spine, fact.sockets, fact.isolation
-    node.takes_controls = fact.takes_controls
+    node.takes_controls, node.distrusted = fact.takes_controls, ""
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
-    robbed = _take_inventory(cluster, node, fact)
+    others = claim_fold.take_inventory(cluster, node, fact, stamp)
     if anew and fact.tells_health:
         forget_health(cluster, node)
+        claim_fold.forget_words(cluster, node)
     if node.replaced:
         node.state = node_life.NODE_LIFE.get((node.state, "node.replaced"), node.state)
     else:
         follow_devices(cluster, node, "node.registered")
     _account(cluster, node)
-    return _lose_members(cluster, node, (fact.node_id, *robbed))
+    return _lose_members(cluster, node, (fact.node_id, *others))
 
 
 def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
@@ -58,7 +66,8 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     node.reason = fact.reason
     if node.returned <= node.lost:
         node.state = node_life.NODE_LIFE.get((node.state, "node.lost"), node.state)
-    return Change(tuple(node.members), _lose_members(cluster, node, (fact.node_id,)).nodes)
+    moved = claim_fold.settle(cluster, node)
+    return Change(tuple(node.members), _lose_members(cluster, node, (fact.node_id, *moved)).nodes)
 
 
 def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> Change:
@@ -91,28 +100,6 @@ def _account(cluster: Cluster, node: Node) -> None:
     for job_id, attempt in node.members.items():
         if attempt_key(job_id, attempt) in node.accounted:
             cluster.jobs[job_id].members[node.node_id].accounted = node.incarnation
-
-
-def _take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered) -> tuple[NodeId, ...]:
-    """The devices as now reported, and the nodes that lost one to this node. One that vanished stays known, not present."""
-    for uuid in node.gpus:
-        cluster.gpus[uuid].present = False
-    robbed = []
-    for gpu in fact.gpus:
-        view = cluster.gpus.setdefault(gpu.uuid, GpuView(fact.node_id, gpu))
-        if view.node_id != fact.node_id:
-            robbed.append(view.node_id)
-        view.gpu, view.node_id, view.present = gpu, fact.node_id, True
-    node.gpus = list(dict.fromkeys(gpu.uuid for gpu in fact.gpus))
-    for node_id in robbed:
-        _give_up_devices(cluster, cluster.nodes[node_id])
-    return tuple(robbed)
-
-
-def _give_up_devices(cluster: Cluster, node: Node) -> None:
-    """What another node reports now is no longer this one's."""
-    node.gpus = [uuid for uuid in node.gpus if cluster.gpus[uuid].node_id == node.node_id]
-    follow_devices(cluster, node, "gpu.moved")
 
 
 def _lose_members(cluster: Cluster, node: Node, nodes: tuple[NodeId, ...]) -> Change:

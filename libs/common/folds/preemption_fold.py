@@ -7,7 +7,7 @@ that it commutes with what the scheduler decides of it.
 from libs.common import facts as f
 from libs.common import job_life
 from libs.common.change import NOTHING, Change, Stamp
-from libs.common.cluster import Cluster, Job
+from libs.common.cluster import Cluster, Job, was_on
 from libs.common.model import NodeId
 
 
@@ -35,7 +35,7 @@ def free(cluster: Cluster, job: Job) -> tuple[NodeId, ...]:
 
 def checkpointed(cluster: Cluster, fact: f.JobCheckpointed, stamp: Stamp) -> Change:
     job = cluster.jobs.get(fact.job_id)
-    if job is None:
+    if job is None or not was_on(job, fact.node_id):
         return NOTHING
     # Nothing is saved after it is recorded: a time to come would make the job the cheapest to preempt for ever.
     kept, at_ns = job.preemption, min(fact.at_ns or stamp.at_ns, stamp.at_ns)

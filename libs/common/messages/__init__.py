@@ -83,13 +83,16 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Vitals(msgspec.Struct, frozen=True):
-    """scheduler -> gateway: how long ago each node was heard, and how long its last placements took to decide."""
+    """scheduler -> gateway: how long ago each node was heard, and how long its last placements took to decide. `dropped` counts the
+    messages of nodes that it did not believe or could not read.
+    """
 
     epoch: int
     heard_ms_ago: dict[NodeId, int]
     decisions: int = 0
     decision_p50_us: float = 0.0
     decision_p99_us: float = 0.0
+    dropped: int = 0
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -115,7 +118,8 @@ class Lease(msgspec.Struct, frozen=True):
 
     `verdict`: ok; lost (the log says so: begin again as a new incarnation); unknown (not registered as this incarnation yet);
     removed (for ever: the agent ends). `lease_ms` 0 grants nothing. `digest` is of what this node should run, as of commit
-    `seq`; `roster` is the digest of the roster.
+    `seq`; `roster` is the digest of the roster. `incarnation` is the last of this node that the log holds. `distrusted`: readers of the log
+    ignored a commit on this node's subject; an agent that did not write it has lost its subject to another process.
     """
 
     epoch: int
@@ -126,6 +130,8 @@ class Lease(msgspec.Struct, frozen=True):
     digest: str
     seq: int
     roster: str = ""
+    incarnation: int = 0
+    distrusted: bool = False
 
 
 class RosterEntry(msgspec.Struct, frozen=True, array_like=True):

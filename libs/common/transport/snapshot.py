@@ -17,7 +17,8 @@ from libs.common.errors import Corrupt
 # 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service of devices, isolation of nodes.
 # 8: what devices are told to be. 9: images of jobs: a reader that did not know them has dropped them.
 # 10: dependencies by job, and their number by tenant.
-SNAPSHOT_VERSION: Final = 10
+# 11: claims on devices, what was ignored of nodes.
+SNAPSHOT_VERSION: Final = 11
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from libs.common import facts as f
+from libs.common import reading
 from libs.common.clock import Clock, warn_if_behind
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
@@ -24,6 +25,8 @@ RETRY_FIRST_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
 GROUP_FACTS_MAX: Final = 256
 WAITING_GROUPS_MAX: Final = 20_000
+# An agent's clock that was set back by more than this starts over from its present time.
+AHEAD_MAX_NS: Final = 3_600_000_000_000
 # Above every sequence: before the attachment no entry is ours.
 NOT_ATTACHED: Final = 1 << 63
 
@@ -74,12 +77,18 @@ class Writer:
         last = await self._last(self.clock.boot_ns())
         self.expected, self.number, self.last_at_ns = 0, 0, 0
         if last is not None:
-            commit = f.decode(last.data)
-            self.expected, self.number, self.last_at_ns = last.seq, commit.number, commit.at_ns
+            commit = reading.read_alone(self.subject, last.data)
+            self.expected, self.number, self.last_at_ns = last.seq, commit.number, self._last_at_ns(commit)
         self.attached_seq = self.expected
         self.last_boot_ns = self.clock.boot_ns()
         warn_if_behind(self.clock, self.subject, self.last_at_ns)
         return self.expected
+
+    def _last_at_ns(self, commit: Commit) -> int:
+        """The time from which this writer goes on. On a subject that may hold forged commits a time far ahead is not believed."""
+        if reading.is_untrusted(self.subject) and commit.at_ns > self.clock.wall_ns() + AHEAD_MAX_NS:
+            return 0
+        return commit.at_ns
 
     def now_ns(self) -> int:
         """The wall clock, never before this writer's last commit. Where the wall clock was set back, or this machine's is behind, time
@@ -113,6 +122,15 @@ class Writer:
         if entry.seq <= self.expected or entry.data == self.in_flight:
             return True
         raise Fenced(f"another process writes {self.subject}: this one stands down")
+
+    async def check_alone(self) -> None:
+        """Look whether another process writes this subject, where nothing is about to be appended. Raises Fenced."""
+        try:
+            last = await self.log.last(self.subject) if self.idle else None
+        except Unavailable:
+            return
+        if last is not None and last.seq > self.expected and self.idle:
+            raise Fenced(f"another process writes {self.subject}: commit {last.seq} is not ours")
 
     async def run(self) -> None:
         """Commit what is queued, for ever. Raises Fenced or Unavailable; whoever waits when this ends hears Unavailable, for nobody else
@@ -181,14 +199,14 @@ class Writer:
 
     def _commit(self, facts: Sequence[AnyFact], seen: int) -> Commit:
         self.last_at_ns, self.last_boot_ns = self.now_ns(), self.clock.boot_ns()
-        return Commit(f.VERSION, f.VERSION, self.subject, self.number + 1, self.epoch, self.last_at_ns, seen, tuple(facts))
+        return Commit(f.VERSION, f.VERSION, self.subject, f.next_number(self.number), self.epoch, self.last_at_ns, seen, tuple(facts))
 
     async def _store(self, data: bytes) -> int:
         self.in_flight = data
         sent = self.clock.boot_ns()
         seq = await self._append(data)
         self.in_flight = b""
-        self.expected, self.number, self.acked_boot_ns = seq, self.number + 1, sent
+        self.expected, self.number, self.acked_boot_ns = seq, f.next_number(self.number), sent
         return seq
 
     async def _append(self, data: bytes) -> int:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common import facts as f
-from libs.common import subjects
+from libs.common import reading, subjects
 from libs.common.errors import Corrupt
 from libs.common.messages import access_entry
 from libs.common.messages.access_entry import AccessEntry
@@ -76,7 +76,7 @@ class _Wanted:
         if subjects.writer_kind(entry.subject) != subjects.GATEWAY_KIND:
             return []
         gateway = subjects.node_of(entry.subject)
-        facts = [fact for fact in f.decode(entry.data).facts if isinstance(fact, f.AccessRecorded)]
+        facts = [fact for fact in reading.read_alone(entry.subject, entry.data).facts if isinstance(fact, f.AccessRecorded)]
         return [access_shown(entry.seq, gateway, each) for fact in facts for each in self._entries(fact) if self._wants(each)]
 
     def _entries(self, fact: f.AccessRecorded) -> Iterator[AccessEntry]:

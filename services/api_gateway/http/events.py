@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
 from libs.common import facts as f
+from libs.common import reading
 from libs.common.errors import Refused
 from libs.common.facts import KINDS, Commit
 from libs.common.model import JobId
@@ -167,7 +168,7 @@ class _Wanted:
         self.kinds = _kinds(query.kind)
 
     def rows(self, entry: Entry) -> list[dict[str, object]]:
-        commit = f.decode(entry.data)
+        commit = reading.read_alone(entry.subject, entry.data)
         if commit.at_ns < self.since_ns or (self.until_ns and commit.at_ns > self.until_ns):
             return []
         wanted = (fact for fact in commit.facts if self._wants(commit, fact))

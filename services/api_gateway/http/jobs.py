@@ -9,8 +9,7 @@ from fastapi import APIRouter, Request
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from libs.common import facts as f
-from libs.common import job_life, subjects
+from libs.common import job_life, reading, subjects
 from libs.common.cluster import Job
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
@@ -216,7 +215,7 @@ async def _rows(gateway: Gateway, principal: Principal, seq: int, job_id: str) -
     entry = await gateway.entries.get(seq)
     if entry is None:
         return []
-    commit = f.decode(entry.data)
+    commit = reading.read_alone(entry.subject, entry.data)
     return [row(seq, commit, seen_by(principal, gateway.cluster, fact)) for fact in commit.facts if concerns(fact, job_id)]
 
 

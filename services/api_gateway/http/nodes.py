@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from libs.common import gpu_life, node_life
 from libs.common.cluster import GpuView, Node, is_removed
+from libs.common.messages.senders import readable
 from libs.common.model import GpuId, NodeId
 from libs.common.subjects import ask_node
 from libs.common.topology import Topology
@@ -86,7 +87,8 @@ async def show_topology(request: Request, node_id: str) -> Response:
     """How the node's GPUs and network cards lie to each other, as the node itself says now."""
     gateway, _ = await settled(request, Query)
     node = known_node(gateway, node_id)
-    return answer(_topology.decode(await gateway.bus.request(ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000)))
+    found = await gateway.bus.request(ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000)
+    return answer(readable(_topology, found, node.node_id))
 
 
 @router.post("/v1/nodes/{node_id}/dead", status_code=202, openapi_extra=documented(Query, intents.DEAD_FIELDS))

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from libs.common import subjects
 from libs.common.cluster import is_removed
 from libs.common.errors import Unavailable
+from libs.common.facts import UNDECODABLE
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import NodeId
 from libs.common.transport.uploads import Upload
@@ -60,6 +61,6 @@ async def _pruned(gateway: Gateway, node_id: NodeId, ask: PruneAsk, at_once: asy
             done = _done.decode(await gateway.bus.request(subject, _encode(ask), gateway.settings.ask_past_ms / 1_000))
         except Unavailable:
             done = PruneDone(error="does not answer")
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             done = PruneDone(error=f"answered what is no PruneDone ({error}): is its agent's version older?")
     return NodePruned(node_id, done.jobs, done.size_bytes, done.jobs_left, done.bytes_left, done.uncopied, done.error)

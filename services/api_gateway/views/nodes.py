@@ -71,6 +71,8 @@ class NodeShown(msgspec.Struct):
     null where that is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is;
     0 and empty where the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why;
     `suspicion` what speaks against the node itself.
+    `distrusted` says why the node gets no new jobs until its agent starts again; empty for a trusted node. `ignored` counts what readers of
+    the log ignored of the node's commits; `ignored_seq` and `ignored_reason` are the last of it.
     """
 
     id: str
@@ -97,6 +99,10 @@ class NodeShown(msgspec.Struct):
     spine: str
     isolation: dict[str, str]
     suspicion: str
+    distrusted: str
+    ignored: int
+    ignored_seq: int
+    ignored_reason: str
 
 
 class NodeFull(msgspec.Struct):
@@ -171,6 +177,10 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         spine=node.spine,
         isolation=node.isolation,
         suspicion=suspects.of_node(cluster, node),
+        distrusted=node.distrusted,
+        ignored=node.ignored,
+        ignored_seq=node.ignored_seq,
+        ignored_reason=node.ignored_reason,
     )
 
 
@@ -217,7 +227,7 @@ def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:
     if not pulse.at_ns:
         return None
     latency = {"p50": vitals.decision_p50_us, "p99": vitals.decision_p99_us, "n": vitals.decisions} if vitals.decisions else None
-    return {"epoch": vitals.epoch, "heard_at": rfc3339(pulse.at_ns), "decision_latency_us": latency}
+    return {"epoch": vitals.epoch, "heard_at": rfc3339(pulse.at_ns), "decision_latency_us": latency, "dropped": vitals.dropped}
 
 
 async def cluster_shown(cluster: Cluster, jobs: Counter[str], pulse: Pulse) -> dict[str, object]:

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common import facts as f
-from libs.common import fold
+from libs.common import fold, reading
 from libs.common.cluster import Cluster
 from libs.common.transport import snapshot_store
 from libs.common.transport.snapshot_store import SnapshotStore
@@ -34,7 +33,8 @@ async def fold_to(entries: Entries, store: SnapshotStore, at: int) -> Cluster:
     async with aclosing(entries.scan(cluster.seq, at)) as slices:
         async for piece in slices:
             for entry in piece:
-                turn += len(fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data)))
+                commit = reading.read(cluster.writers, entry.subject, entry.data)
+                turn += len(fold.apply_entry(cluster, entry.seq, entry.subject, commit))
                 if turn >= SLICE_FACTS:
                     turn = 0
                     await asyncio.sleep(0)

@@ -94,6 +94,9 @@ class Capacity:
         if not node.usable or is_leaving(cluster, node_id):
             self._remove(index)
             return
+        if not node.takes_work:
+            self._remove(index)
+            return
         views = _placeable(cluster, node)
         place = self.places[index]
         if place is None or not _is_built_as(place, views, node):

@@ -28,17 +28,21 @@ def returned(state: State, job: Job) -> Iterator[Change]:
     wishes = [wish_of(each.spec) for each in (job, *in_the_way(state, job, 1))]
     for node in state.cluster.nodes.values():
         away = [view for view in node_gpus(state.cluster, node) if not view.takes_work]
-        if (node.usable and not away) or is_leaving(state.cluster, node.node_id) or not any(_could(state, node, wish) for wish in wishes):
+        if (
+            (node.takes_work and not away)
+            or is_leaving(state.cluster, node.node_id)
+            or not any(_could(state, node, wish) for wish in wishes)
+        ):
             continue
         facts: list[AnyFact] = [fact for view in away for fact in _well(view)]
-        if not node.usable:
+        if not node.takes_work:
             facts.append(again_registered(state.cluster, node))
         yield Change(f"bring {_away(node, away)} back", tuple(facts), job.job_id)
 
 
 def _away(node: Node, away: list[GpuView]) -> str:
-    if not node.usable or not away:
-        return f"node {node.node_id} ({node.state})"
+    if not node.takes_work or not away:
+        return f"node {node.node_id} ({'distrusted' if node.distrusted else node.state})"
     return f"the GPUs of node {node.node_id} that are away ({', '.join(dict.fromkeys(view.away for view in away))})"
 
 

@@ -1,0 +1,91 @@
+"""The bounds of everything that a node says in a fact.
+
+Pure. Numbers are clamped and texts are cut, so that no sum over them passes what a state can hold. A list that is too long makes the fact
+ignored. The fold applies these bounds (`fold.apply`), so that every reader finds the same. What is possible by the state alone (a job's
+placed span, whose device it is) is the folds' own to check. Held by tests/unit/test_bounds.py.
+"""
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.common.facts import Fact
+
+# Exact in JSON too; sums and products of a few of these are not stored.
+NUMBER_MAX: Final = 1 << 53
+TEXT_MAX: Final = 8_192
+COUNT_MAX: Final = 16_384
+# (least, most) by the name of the field.
+NUMBERS: Final = {
+    "incarnation": (0, NUMBER_MAX),
+    "attempt": (0, 1 << 31),
+    "cpus_milli": (0, 1 << 31),
+    "memory_bytes": (0, 1 << 50),
+    "index": (-1, 1 << 15),
+    "numa": (-1, 1 << 15),
+    "sockets": (-1, 1 << 15),
+    "compute_capability": (0, 1 << 15),
+    "power_mw": (0, 1 << 31),
+    "clocks_mhz": (0, 1 << 31),
+    "exit_code": (-(1 << 31), (1 << 31) - 1),
+    "signal": (0, 255),
+    "pid": (0, 1 << 31),
+    "run_ms": (0, 1 << 42),
+    "at_ns": (0, 1 << 62),
+    "grace_s": (0, 1 << 31),
+}
+COUNTS: Final = {
+    "gpus": 256,
+    "labels": 256,
+    "isolation": 64,
+    "checks": 64,
+    "sockets": 1_024,
+    "mig_profiles": 256,
+    "jobs": 6_400,
+}
+FactT = TypeVar("FactT", bound=msgspec.Struct)
+
+
+class _TooMany(Exception):
+    """A list is too long."""
+
+
+def bounded(fact: Fact) -> Fact | None:
+    """The fact within its bounds, the same object where it was; None when one of its lists is too long."""
+    try:
+        return _struct(fact)
+    except _TooMany:
+        return None
+
+
+def _struct(value: FactT) -> FactT:
+    changed = {}
+    for name in value.__struct_fields__:
+        before = getattr(value, name)
+        after = _within(name, before)
+        if after is not before:
+            changed[name] = after
+    return replace(value, **changed) if changed else value
+
+
+def _within(name: str, value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
+    if type(value) is int:
+        least, most = NUMBERS.get(name, (-NUMBER_MAX, NUMBER_MAX))
+        return value if least <= value <= most else max(least, min(most, value))
+    if type(value) is str:
+        return value if len(value) <= TEXT_MAX else value[:TEXT_MAX]
+    if type(value) is tuple:
+        _check_count(name, value)
+        items = tuple(_within(name, item) for item in value)
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+    if type(value) is dict:
+        _check_count(name, value)
+        within = {_within(name, key): _within(name, each) for key, each in value.items()}
+        return value if within == value else within
+    return _struct(value) if isinstance(value, msgspec.Struct) else value
+
+
+def _check_count(name: str, value: tuple[Any, ...] | dict[Any, Any]) -> None:
+    if len(value) > COUNTS.get(name, COUNT_MAX):
+        raise _TooMany

@@ -1,0 +1,77 @@
+"""How deeply a message is nested, found without recursion.
+
+Pure. Decoders recurse, and where they give up depends on the caller's stack: two readers could disagree about the same bytes. This count
+depends on the bytes alone. Held by tests/unit/test_reading.py.
+"""
+
+from typing import Final
+
+# A valid commit nests about 6 levels.
+DEPTH_MAX: Final = 64
+
+# Bytes that cannot begin an array or a map of MessagePack.
+_PLAIN: Final = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))
+# By first byte: how many bytes of a size follow, and how many of the value itself beside that size.
+_SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_FIXED: Final = {
+    0xCA: 4,
+    0xCB: 8,
+    0xCC: 1,
+    0xCD: 2,
+    0xCE: 4,
+    0xCF: 8,
+    0xD0: 1,
+    0xD1: 2,
+    0xD2: 4,
+    0xD3: 8,
+    0xD4: 2,
+    0xD5: 3,
+    0xD6: 5,
+    0xD7: 9,
+    0xD8: 17,
+}
+_EXTENDED: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_CONTAINERS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+
+
+def too_deep(data: bytes) -> bool:
+    """Whether arrays and maps nest more than DEPTH_MAX levels. Truncated bytes count as far as they go."""
+    if len(data.translate(None, _PLAIN)) <= DEPTH_MAX:
+        return False
+    open_: list[int] = []
+    at = 0
+    while at < len(data):
+        at, items = _value(data, at)
+        if items:
+            open_.append(items)
+            if len(open_) > DEPTH_MAX:
+                return True
+            continue
+        while open_:
+            open_[-1] -= 1
+            if open_[-1]:
+                break
+            open_.pop()
+    return False
+
+
+def _value(data: bytes, at: int) -> tuple[int, int]:
+    """Where the next value begins, and how many values this one holds."""
+    first = data[at]
+    at += 1
+    if 0x80 <= first <= 0x8F:
+        return at, 2 * (first & 0x0F)
+    if 0x90 <= first <= 0x9F:
+        return at, first & 0x0F
+    if first in _CONTAINERS:
+        size, each = _CONTAINERS[first]
+        return at + size, each * int.from_bytes(data[at : at + size], "big")
+    if 0xA0 <= first <= 0xBF:
+        return at + (first & 0x1F), 0
+    if first in _SIZED:
+        size = _SIZED[first]
+        return at + size + int.from_bytes(data[at : at + size], "big"), 0
+    if first in _EXTENDED:
+        size = _EXTENDED[first]
+        return at + size + 1 + int.from_bytes(data[at : at + size], "big"), 0
+    return at + _FIXED.get(first, 0), 0

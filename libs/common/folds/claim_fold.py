@@ -1,0 +1,167 @@
+"""Which node has a device, where several register the same UUID.
+
+Pure and total, called by `node_fold` and `membership_fold`. A UUID belongs to its node until that node is lost or removed, or registers
+without it. Then it goes to the node that has registered it longest. This is a function of what the nodes registered and of which
+incarnations are lost, so that a NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order. Held by
+tests/unit/test_claims.py and tests/property/test_commute.py.
+"""
+
+from typing import Final
+
+from libs.common import facts as f
+from libs.common import gpu_life
+from libs.common.change import Stamp
+from libs.common.cluster import Claim, Cluster, GpuView, Node, is_removed
+from libs.common.device import Control
+from libs.common.folds.device_fold import follow_devices
+from libs.common.model import Gpu, GpuId, NodeId
+
+# UUIDs that one node may ever bring into the fold, with those that vanished. Further devices of that node are ignored.
+UUIDS_MAX: Final = 1_024
+# Registrations that a claim remembers.
+BIRTHS_MAX: Final = 64
+
+
+def take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered, stamp: Stamp) -> tuple[NodeId, ...]:
+    """The devices as now registered. Returns the other nodes whose devices changed. One that vanished stays known, not present."""
+    listed = {gpu.uuid: gpu for gpu in fact.gpus}
+    touched: list[NodeId] = []
+    for uuid in node.listed or node.gpus:
+        if uuid not in listed:
+            touched += _drop(cluster, node, uuid)
+    for uuid, gpu in list(listed.items()):
+        others = _claim(cluster, node, gpu, (fact.incarnation, stamp.seq))
+        if others is None:
+            del listed[uuid]
+        touched += others or ()
+    node.gpus = [uuid for uuid in listed if cluster.gpus[uuid].node_id == node.node_id]
+    node.listed = list(listed) if any(uuid in cluster.contested for uuid in listed) else []
+    return _follow(cluster, [node_id for node_id in touched if node_id != node.node_id])
+
+
+def settle(cluster: Cluster, node: Node) -> tuple[NodeId, ...]:
+    """The node was lost or removed: its devices that others claim go to them. Returns the nodes whose devices changed."""
+    contested = [uuid for uuid, claims in cluster.contested.items() if any(claim.node_id == node.node_id for claim in claims)]
+    return _follow(cluster, [node_id for uuid in contested for node_id in _settle(cluster, uuid)])
+
+
+def claim_of(cluster: Cluster, uuid: GpuId, node_id: NodeId) -> Claim | None:
+    """The node's claim on a UUID that several nodes claim."""
+    return next((claim for claim in cluster.contested.get(uuid, ()) if claim.node_id == node_id), None)
+
+
+def forget_words(cluster: Cluster, node: Node) -> None:
+    """What the node said of the health of devices that another node has."""
+    for uuid in node.listed:
+        claim = claim_of(cluster, uuid, node.node_id)
+        if claim is not None:
+            claim.health, claim.reason, claim.detail, claim.verdict = gpu_life.HEALTHY, "", "", ""
+
+
+def _forget(claim: Claim) -> None:
+    """The words are with the device now."""
+    claim.health, claim.reason, claim.detail, claim.verdict = gpu_life.HEALTHY, "", "", ""
+    claim.errors, claim.told = [], {}
+
+
+def _claim(cluster: Cluster, node: Node, gpu: Gpu, birth: tuple[int, int]) -> list[NodeId] | None:
+    """The nodes whose devices changed; None where the node has brought too many UUIDs."""
+    view = cluster.gpus.get(gpu.uuid)
+    claims = cluster.contested.get(gpu.uuid)
+    own = claim_of(cluster, gpu.uuid, node.node_id)
+    if claims is None and view is not None and (view.node_id == node.node_id or not view.present):
+        before, view.gpu, view.node_id, view.present = view.node_id, gpu, node.node_id, True
+        return [before]
+    if own is not None:
+        own.gpu, own.births = gpu, [*own.births, birth][-BIRTHS_MAX:]
+        return _settle(cluster, gpu.uuid)
+    if node.known >= UUIDS_MAX:
+        return None
+    node.known += 1
+    if view is None:
+        cluster.gpus[gpu.uuid] = GpuView(node.node_id, gpu)
+        return []
+    if claims is None:
+        claims = cluster.contested[gpu.uuid] = [_present_claim(cluster, view)]
+    claims.append(Claim(node.node_id, gpu, [birth]))
+    return _settle(cluster, gpu.uuid)
+
+
+def _present_claim(cluster: Cluster, view: GpuView) -> Claim:
+    """The claim of the node that has the device, older than any other."""
+    owner = cluster.nodes[view.node_id]
+    owner.listed = owner.listed or list(owner.gpus)
+    return Claim(owner.node_id, view.gpu, [(owner.incarnation, 0)])
+
+
+def _drop(cluster: Cluster, node: Node, uuid: GpuId) -> list[NodeId]:
+    """The node registers without the device."""
+    view, claims = cluster.gpus[uuid], cluster.contested.get(uuid)
+    if claims is None:
+        view.present = view.present and view.node_id != node.node_id
+        return []
+    left = [claim for claim in claims if claim.node_id != node.node_id]
+    if len(left) > 1:
+        cluster.contested[uuid] = left
+        return _settle(cluster, uuid)
+    del cluster.contested[uuid]
+    return _give(view, left[0], None)
+
+
+def _settle(cluster: Cluster, uuid: GpuId) -> list[NodeId]:
+    view, claims = cluster.gpus[uuid], cluster.contested[uuid]
+    for claim in claims:
+        lost = cluster.nodes[claim.node_id].lost
+        claim.births = [birth for birth in claim.births if birth[0] > lost] or claim.births[-1:]
+    valid = [claim for claim in claims if _is_valid(cluster, claim)]
+    first = min(valid or claims, key=lambda claim: claim.births[0][1])
+    return _give(view, first, claim_of(cluster, uuid, view.node_id))
+
+
+def _is_valid(cluster: Cluster, claim: Claim) -> bool:
+    return claim.births[-1][0] > cluster.nodes[claim.node_id].lost and not is_removed(cluster, claim.node_id)
+
+
+def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
+    """The device is `to`'s. Each node's words on it are its own: those of the node that had it go back to its claim."""
+    view.gpu = to.gpu
+    if view.node_id == to.node_id:
+        return []
+    if before is not None:
+        before.health, before.reason, before.detail, before.verdict = view.health, view.reason, view.detail, view.verdict
+        before.errors = view.errors
+        before.told = {name: _said(control) for name, control in view.controls.items() if control.outcome or control.in_force}
+    view.health, view.reason, view.detail, view.verdict = to.health, to.reason, to.detail, to.verdict
+    view.errors, view.controls = to.errors, _controls(view.controls, to.told)
+    _forget(to)
+    moved = [view.node_id, to.node_id]
+    view.node_id = to.node_id
+    return moved
+
+
+def _said(control: Control) -> Control:
+    """The node's part of a control."""
+    return Control("", control.request if control.outcome else 0, "", control.outcome, control.detail, control.in_force)
+
+
+def _controls(wishes: dict[str, Control], told: dict[str, Control]) -> dict[str, Control]:
+    """What operators want of the device, with what this node said became of it."""
+    found = {}
+    for name in dict.fromkeys((*(name for name, wish in wishes.items() if wish.request), *told)):
+        wish, said = wishes.get(name, Control()), told.get(name, Control())
+        found[name] = Control(wish.value, wish.request, wish.user, in_force=said.in_force)
+        if said.outcome and said.request == wish.request:
+            found[name].outcome, found[name].detail = said.outcome, said.detail
+    return found
+
+
+def _follow(cluster: Cluster, touched: list[NodeId]) -> tuple[NodeId, ...]:
+    """Bring the lists of these nodes up."""
+    nodes = tuple(dict.fromkeys(touched))
+    for node_id in nodes:
+        node = cluster.nodes[node_id]
+        mine = [uuid for uuid in node.listed or node.gpus if cluster.gpus[uuid].node_id == node_id]
+        if mine != node.gpus:
+            node.gpus = mine
+            follow_devices(cluster, node, "gpu.moved")
+    return nodes

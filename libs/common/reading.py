@@ -1,0 +1,92 @@
+"""How every reader turns an entry of the log into a commit: the one place, so that all readers agree.
+
+Pure. A node is an untrusted writer: its key may be stolen, and its agent may be of another version. Whatever is wrong with a node's commit
+makes the whole commit `Ignored`: it moves the position of every reader, counts as ignored, distrusts that node (`fold.py`), and stops
+no reader. Schedulers, quota and gateways are core writers: what is wrong with theirs raises Corrupt or TooNew, and needs a person.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from libs.common import facts as f
+from libs.common import subjects
+from libs.common.cluster import WriterMark
+from libs.common.errors import Corrupt, TooNew
+from libs.common.facts import COMMIT_BYTES_MAX, NUMBER_MAX, VERSION, Commit, Ignored
+from libs.common.facts.nesting import DEPTH_MAX, too_deep
+
+# Writers whose commits may be anything.
+UNTRUSTED: Final = (subjects.NODE_KIND,)
+# Facts in one commit. An agent puts at most 256 into one.
+FACTS_MAX: Final = 2_048
+# The year 2116, in nanoseconds: a writer that continues from such a time stays below 2**63.
+AT_NS_MAX: Final = 1 << 62
+EPOCH_MAX: Final = 1 << 53
+KIND: Final = "commit.ignored"
+REASON_MAX: Final = 200
+
+
+def read(writers: Mapping[str, WriterMark], subject: str, data: bytes) -> Commit:
+    """The next commit of a subject, in a state where `writers` says where each subject stands.
+
+    Raises Corrupt and TooNew for a core writer's. A gap in the numbers of a core writer's is left to `fold.check_place`.
+    """
+    commit = read_alone(subject, data)
+    if is_untrusted(subject) and not is_ignored(commit) and not follows(writers.get(subject), commit):
+        return ignored(subject, f"commit number {commit.number} does not follow the one before")
+    return commit
+
+
+def read_alone(subject: str, data: bytes) -> Commit:
+    """A commit without its place among others, to show it. Raises as `read`."""
+    if not is_untrusted(subject):
+        commit = f.decode(data)
+        if commit.writer != subject:
+            raise Corrupt(f"a commit on {subject} says that {commit.writer} wrote it")
+        return commit
+    if len(data) > COMMIT_BYTES_MAX:
+        return ignored(subject, f"{len(data)} bytes are more than {COMMIT_BYTES_MAX}")
+    if too_deep(data):
+        return ignored(subject, f"it nests more than {DEPTH_MAX} levels")
+    try:
+        commit = f.decode(data)
+    except (Corrupt, TooNew) as error:
+        return ignored(subject, str(error))
+    wrong = _wrong(subject, commit)
+    return ignored(subject, wrong) if wrong else commit
+
+
+def ignored(subject: str, reason: str) -> Commit:
+    """What readers fold in place of a commit that they ignore."""
+    fact = Ignored(name=KIND, raw=b"", reason=reason[:REASON_MAX])
+    return Commit(VERSION, VERSION, subject, 0, 0, 0, 0, (fact,))
+
+
+def is_ignored(commit: Commit) -> bool:
+    return bool(commit.facts) and isinstance(commit.facts[0], Ignored)
+
+
+def is_untrusted(subject: str) -> bool:
+    return subjects.writer_kind(subject) in UNTRUSTED
+
+
+def follows(mark: WriterMark | None, commit: Commit) -> bool:
+    """Whether the commit's number is the next one. After an ignored commit any number is: an honest agent cannot know which was counted."""
+    if mark is None:
+        return commit.number == 1
+    return mark.ignored or commit.number == f.next_number(mark.number)
+
+
+def _wrong(subject: str, commit: Commit) -> str:
+    """What is wrong with a readable commit of an untrusted writer; empty for nothing."""
+    if commit.writer != subject:
+        return f"it says that {commit.writer!r} wrote it"
+    if len(commit.facts) > FACTS_MAX:
+        return f"{len(commit.facts)} facts are more than {FACTS_MAX}"
+    if not 1 <= commit.number <= NUMBER_MAX:
+        return f"commit number {commit.number} is not in 1 to {NUMBER_MAX}"
+    if not 0 <= commit.epoch <= EPOCH_MAX or not 0 <= commit.seen < 1 << 63:
+        return f"epoch {commit.epoch} or sequence {commit.seen} is out of bounds"
+    if not 0 <= commit.at_ns <= AT_NS_MAX:
+        return f"its time {commit.at_ns} is not in 0 to {AT_NS_MAX}"
+    return ""

@@ -1,0 +1,164 @@
+"""How entries of the log are read: what is wrong with a node's commit is ignored by all readers alike, a core writer's stops them."""
+
+import msgspec
+import pytest
+
+from libs.common import facts as f
+from libs.common import fold, reading, subjects
+from libs.common.change import Stamp
+from libs.common.cluster import Cluster, WriterMark
+from libs.common.errors import Corrupt, TooNew
+from libs.common.facts import Commit
+from libs.common.facts.nesting import DEPTH_MAX, too_deep
+from libs.common.model import JobId, NodeId
+from libs.common.transport.log import Entry
+from services.node_agent.incarnation import next_incarnation
+from tests.history import begun, node, registered, stamp_of, submitted
+
+N1 = subjects.node("n1")
+GATEWAY = subjects.gateway("a")
+BEAT = f.JobStarted(job_id=JobId("j"), attempt=1, node_id=node("n1"))
+
+
+def commit(subject: str = N1, number: int = 1, *facts: f.AnyFact, **fields: int) -> Commit:
+    made = Commit(f.VERSION, f.VERSION, subject, number, 0, 0, 0, facts or (BEAT,))
+    return msgspec.structs.replace(made, **fields)
+
+
+def raw(made: Commit) -> bytes:
+    return msgspec.msgpack.encode(made)
+
+
+def nested(depth: int) -> bytes:
+    """A valid envelope with an unknown fact that nests so deeply."""
+    fact = b"\x82\xa4kind\xa4deep\xa1x" + b"\x91" * depth + b"\x90"
+    return b"\x98\x01\x01" + msgspec.msgpack.encode(N1) + b"\x01\x00\x00\x00\x91" + fact
+
+
+WRONG = {
+    "no commit": b"hello",
+    "no bytes": b"",
+    "another writer": raw(commit(subjects.node("n2"))),
+    "too new": raw(commit(min_reader=f.READS + 1)),
+    "too deep": nested(5_000),
+    "too large": raw(commit(N1, 1, msgspec.structs.replace(BEAT, isolation="x" * f.COMMIT_BYTES_MAX))),
+    "too many facts": raw(commit(N1, 1, *[BEAT] * (reading.FACTS_MAX + 1))),
+    "number 0": raw(commit(number=0)),
+    "a number past all": raw(commit(number=f.NUMBER_MAX + 1)),
+    "an epoch past all": raw(commit(epoch=1 << 63)),
+    "a sequence below 0": raw(commit(seen=-1)),
+    "a time below 0": raw(commit(at_ns=-1)),
+    "a time past all": raw(commit(at_ns=1 << 63)),
+    "a list of 4 billion": b"\x98\x01\x01" + msgspec.msgpack.encode(N1) + b"\x01\x00\x00\x00\xdd\xff\xff\xff\xff",
+}
+
+
+@pytest.mark.parametrize("data", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_commit_of_a_node_is_ignored(data: bytes) -> None:
+    assert reading.is_ignored(reading.read({}, N1, data))
+
+
+@pytest.mark.parametrize("data", WRONG.values(), ids=WRONG.keys())
+def test_an_ignored_commit_moves_the_position_counts_and_distrusts_its_node_alone(data: bytes) -> None:
+    cluster = begun(nodes=2).cluster
+    seq, ignored = cluster.seq, cluster.ignored
+    changes = fold.apply_entry(cluster, seq + 1, N1, reading.read(cluster.writers, N1, data))
+    assert (cluster.seq, cluster.ignored, changes[0].nodes) == (seq + 1, ignored + 1, ("n1",))
+    n1, n2 = (cluster.nodes[node(name)] for name in ("n1", "n2"))
+    assert (n1.usable, n1.takes_work, n1.ignored, n1.ignored_seq) == (True, False, 1, seq + 1)
+    assert n1.distrusted == n1.ignored_reason != ""
+    assert (n2.takes_work, n2.ignored) == (True, 0)
+
+
+def test_a_commit_within_all_bounds_is_read() -> None:
+    assert reading.read({}, N1, raw(commit())) == commit()
+
+
+def test_what_is_wrong_with_a_core_writer_s_commit_stops_the_reader() -> None:
+    for data in (b"hello", raw(commit(subjects.gateway("b")))):
+        with pytest.raises(Corrupt):
+            reading.read({}, GATEWAY, data)
+    with pytest.raises(TooNew):
+        reading.read({}, GATEWAY, raw(commit(GATEWAY, min_reader=f.READS + 1)))
+    deep = nested(5_000).replace(msgspec.msgpack.encode(N1), msgspec.msgpack.encode(GATEWAY))
+    with pytest.raises(Corrupt):
+        f.decode(deep[:-1])
+
+
+def test_a_gap_in_the_numbers_is_ignored_for_a_node_and_corrupt_for_a_core_writer() -> None:
+    mark = WriterMark(1, 4, 0, 0)
+    assert reading.is_ignored(reading.read({N1: mark}, N1, raw(commit(number=6))))
+    assert not reading.is_ignored(reading.read({N1: mark}, N1, raw(commit(number=5))))
+    gap = reading.read({GATEWAY: mark}, GATEWAY, raw(commit(GATEWAY, 6, submitted("j"))))
+    with pytest.raises(Corrupt, match="goes from commit 4 to 6"):
+        fold.check_place(Cluster(seq=1, writers={GATEWAY: mark}), 2, GATEWAY, gap)
+    with pytest.raises(Corrupt, match="goes from commit 0 to 6"):
+        fold.check_place(Cluster(seq=1), 2, GATEWAY, gap)
+
+
+def test_after_an_ignored_commit_the_next_may_have_any_number() -> None:
+    mark = WriterMark(1, 0, 0, 0, ignored=True)
+    assert not reading.is_ignored(reading.read({N1: mark}, N1, raw(commit(number=77))))
+
+
+def test_numbers_begin_again_after_the_last() -> None:
+    mark = WriterMark(1, f.NUMBER_MAX, 0, 0)
+    assert f.next_number(f.NUMBER_MAX) == 1
+    assert reading.follows(mark, commit(number=1))
+
+
+def test_a_registration_ends_the_distrust_and_the_count_stays() -> None:
+    cluster = begun().cluster
+    fold.apply_entry(cluster, cluster.seq + 1, N1, reading.read(cluster.writers, N1, b"hello"))
+    again = commit(N1, 9, registered("n1", "n1g1", incarnation=2))
+    fold.apply_entry(cluster, cluster.seq + 1, N1, reading.read(cluster.writers, N1, raw(again)))
+    assert (cluster.nodes[node("n1")].takes_work, cluster.nodes[node("n1")].ignored) == (True, 1)
+
+
+def test_a_node_that_never_registered_is_counted_and_has_no_record() -> None:
+    cluster = begun().cluster
+    ignored = reading.ignored(subjects.node("n9"), "junk")
+    fold.apply_entry(cluster, cluster.seq + 1, subjects.node("n9"), ignored)
+    assert (cluster.ignored, NodeId("n9") in cluster.nodes) == (1, False)
+
+
+def test_a_registration_far_ahead_of_the_last_is_ignored() -> None:
+    history = begun()
+    assert not history.say(registered("n1", "n1g1", incarnation=1 << 40))
+    assert history.say(registered("n1", "n1g1", incarnation=2))
+
+
+def test_a_fact_with_too_long_a_list_is_ignored_and_distrusts_its_node() -> None:
+    cluster = begun().cluster
+    many = f.JobReleased(job_id=JobId("j"), attempt=1, node_id=node("n1"), checks={str(n): "" for n in range(65)})
+    assert fold.apply(cluster, many, stamp_of(N1, 9)).nodes == ("n1",)
+    assert "job.released" in cluster.nodes[node("n1")].distrusted
+
+
+def test_nesting_is_counted_without_recursion() -> None:
+    assert not too_deep(nested(DEPTH_MAX - 4))
+    assert too_deep(nested(DEPTH_MAX))
+    assert too_deep(nested(200_000))
+
+
+def test_long_messages_that_nest_little_are_not_too_deep() -> None:
+    values = [1, -1, 200, 70_000, 1 << 40, 1.5, True, None, "x" * 40, "x" * 300, "x" * 70_000, b"x" * 9, b"x" * 300, b"x" * 70_000]
+    wide = [values, {str(n): [] for n in range(70)}, {str(n): {} for n in range(20)}, list(range(70_000)), "\u07ff" * 99]
+    assert not too_deep(msgspec.msgpack.encode(wide * 20))
+    exts = [msgspec.msgpack.Ext(1, b"x" * size) for size in (1, 2, 4, 8, 16, 9, 300, 70_000)]
+    assert not too_deep(msgspec.msgpack.encode([[each] for each in exts] * 20))
+    assert not too_deep(msgspec.msgpack.encode([{str(n): n for n in range(70_000)}]) + b"\x90" * 99)
+    assert not too_deep(b"\x91" * DEPTH_MAX + b"\xdd")
+
+
+def test_a_stamp_of_a_gateway_is_never_distrusted() -> None:
+    cluster = begun().cluster
+    fold.apply(cluster, f.Ignored(name="", raw=b"", reason="junk"), Stamp(9, 9, 0, subjects.GATEWAY_KIND, "n1"))
+    assert cluster.nodes[node("n1")].takes_work
+
+
+def test_an_agent_does_not_follow_a_forged_incarnation() -> None:
+    assert next_incarnation(3, None) == 4
+    assert next_incarnation(3, Entry(1, N1, raw(commit(epoch=7)))) == 8
+    assert next_incarnation(3, Entry(1, N1, raw(commit(epoch=1 << 50)))) == 4
+    assert next_incarnation(3, Entry(1, N1, b"hello")) == 4
