@@ -127,7 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: str = "muster"
     job_users: str = ""
     tenant_uids: str = "70000-99999"
-    tenant_uids_file: str = "/var/lib/muster/tenant-uids.json"
+    tenant_uid_table: str = "/var/lib/muster/tenant-uids.json"
     log_level: str = "INFO"
     record_ms: int = 25_000
     settle_ms: int = 5_000
@@ -283,7 +283,7 @@ HELP = {
     "cgroup": "agent: the control group below which each job is in one of its own, from the root of each hierarchy; empty: none",
     "job_users": "Unix user that jobs run as, WHO=UNIXUSER, with commas (team/ann=ann,lab/*=lab,*=jobs); self: the agent's own user",
     "tenant_uids": "Unix user ids for jobs of tenants that job_users does not name, FIRST-LAST (agents of root)",
-    "tenant_uids_file": "table of the user id that each tenant has on this machine",
+    "tenant_uid_table": "table of the user id that each tenant has on this machine",
     "log_level": "DEBUG, INFO, WARNING or ERROR",
     "record_ms": "gateway: how long an answer waits until the log has taken what was asked",
     "settle_ms": "gateway: how long a read waits for its min_seq",

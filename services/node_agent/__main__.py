@@ -80,7 +80,7 @@ def _home(settings: Settings) -> Home:
 def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Home) -> Machine:
     """With what jobs may be given of it: what the settings say, else all that there is. What does not keep them apart is said once."""
     users = accounts.parsed(settings.job_users)
-    numbers = TenantNumbers(settings.cluster_id, settings.tenant_uids, settings.tenant_uids_file)
+    numbers = TenantNumbers(settings.cluster_id, settings.tenant_uids, settings.tenant_uid_table)
     lost = {**home.lost, **({USERS: why} if (why := accounts.lost(users, numbers)) else {})}
     if lost:
         logger.warning("jobs here are not kept apart in %s", ", ".join(f"{name} ({why})" for name, why in lost.items()))

@@ -40,7 +40,7 @@ class TenantNumbers(msgspec.Struct, frozen=True):
         except (OSError, msgspec.DecodeError) as error:
             raise Refused(
                 f"no user id can be given to tenant {tenant}: {path} cannot be used ({error}): "
-                "set MUSTER_TENANT_UIDS_FILE or MUSTER_JOB_USERS on this node"
+                "set MUSTER_TENANT_UID_TABLE or MUSTER_JOB_USERS on this node"
             ) from error
 
 

@@ -56,7 +56,7 @@ async def attacked(cluster: Cluster, victim: str, attacker: str, tmp_path: Path)
 
 async def test_a_tenant_reads_traces_and_signals_no_job_of_another_tenant_nor_the_agent(cluster: Cluster, tmp_path: Path) -> None:
     opened_up(tmp_path)
-    cluster.agent(job_users="", tenant_uids_file=str(tmp_path / "table.json"))
+    cluster.agent(job_users="", tenant_uid_table=str(tmp_path / "table.json"))
     registered = await cluster.until(f.NodeRegistered)
     assert isinstance(registered, f.NodeRegistered) and registered.isolation["users"] == "enforced"
     doors, victim, attacker = await attacked(cluster, "team", "rival", tmp_path)
@@ -67,7 +67,7 @@ async def test_a_tenant_reads_traces_and_signals_no_job_of_another_tenant_nor_th
 async def test_jobs_of_one_tenant_are_one_user(cluster: Cluster, tmp_path: Path) -> None:
     """What the test above finds closed is open to the same user: it looks at doors that are there."""
     opened_up(tmp_path)
-    cluster.agent(job_users="", tenant_uids_file=str(tmp_path / "table.json"))
+    cluster.agent(job_users="", tenant_uid_table=str(tmp_path / "table.json"))
     await cluster.until(f.NodeRegistered)
     doors, victim, attacker = await attacked(cluster, "team", "team", tmp_path)
     assert doors >= 6 and victim == attacker
@@ -107,7 +107,7 @@ async def test_an_agent_that_is_not_root_says_so_and_refuses_other_tenants(clust
 
 async def test_state_and_seeds_of_a_root_agent_are_closed_to_jobs(cluster: Cluster, tmp_path: Path) -> None:
     opened_up(tmp_path)
-    cluster.agent(job_users="", tenant_uids_file=str(tmp_path / "table.json"))
+    cluster.agent(job_users="", tenant_uid_table=str(tmp_path / "table.json"))
     await cluster.until(f.NodeRegistered)
     await cluster.start("w", f"find {tmp_path}/a -readable -type f; find {tmp_path}/a -writable ! -path '*/w.1/*'", 1, tenant="team")
     await cluster.until(f.JobFinished)

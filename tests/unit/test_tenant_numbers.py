@@ -38,7 +38,7 @@ def test_a_table_that_cannot_be_read_refuses_jobs_and_is_not_replaced(tmp_path: 
     table = tmp_path / "machine" / "table.json"
     table.parent.mkdir()
     table.write_text("broken")
-    with pytest.raises(Refused, match=r"cannot be used.*MUSTER_TENANT_UIDS_FILE"):
+    with pytest.raises(Refused, match=r"cannot be used.*MUSTER_TENANT_UID_TABLE"):
         numbers(tmp_path).number("a")
     assert table.read_text() == "broken"
 
