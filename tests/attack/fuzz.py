@@ -10,9 +10,12 @@ import asyncio
 import json
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+
+from nats.aio.client import Client
 
 from libs.common import fold, reading, subjects
 from libs.common.cluster import Cluster
@@ -35,6 +38,7 @@ BURST: Final = 100
 # One job is submitted for so many commits.
 COMMITS_PER_JOB: Final = 200
 SETTLE_S: Final = 120.0
+CLOSE_S: Final = 10.0
 
 
 async def fuzz(chaos: Chaos, commits: int, seed: int = 0) -> dict[str, Any]:
@@ -57,11 +61,18 @@ async def fuzz(chaos: Chaos, commits: int, seed: int = 0) -> dict[str, Any]:
                 await client.publish(hostile.subject, hostile.next())
         await client.flush(timeout=20)
     finally:
-        await client.close()
+        await _closed(client)
     await _completed(chaos, jobs)
     read = await _folded(chaos, url)
     assert {name: chaos.ticket(name) for name in SERVICES} == services, "a service was started again"
     return {"figure": "hostile_commits", "commits": commits, "jobs": len(jobs), **read}
+
+
+async def _closed(client: Client) -> None:
+    """Close the connection; after many thousand messages the library's own end may not come."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            await client.close()
 
 
 async def _submit(chaos: Chaos) -> str:
@@ -101,7 +112,7 @@ async def _folded(chaos: Chaos, url: str) -> dict[str, Any]:
         for subject in (subjects.ask_scheduler("position"), subjects.ask_quota("position")):
             await _reaches(bus, subject, last)
     finally:
-        await client.close()
+        await _closed(client)
     counts = [(cluster.seq, cluster.ignored) for cluster in (gateway, scheduler.cluster, quota.cluster)]
     assert len(set(counts)) == 1, counts
     node = gateway.nodes[NodeId(HOSTILE)]
