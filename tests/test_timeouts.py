@@ -62,6 +62,7 @@ STAY: Final[dict[str, str]] = {
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S node_agent.decide.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         api_gateway.followers.RETRY_AFTER_S relay.SOON_NS
+        pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S store_watch.ANSWER_S
         cancellation.END_AGAIN_S common.service.END_S take_over.ASK_S take_over.PAUSE_S attempts.BACK_OFF_NS
         api_gateway.gateway.RETRY_AFTER_S""",
     "the default of an argument for which a setting is given": """

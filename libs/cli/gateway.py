@@ -173,9 +173,14 @@ def _connect(profile: Profile, connection: http.client.HTTPConnection) -> None:
     try:
         connection.connect()
     except OSError as error:
-        raise Unreachable(
-            f"no gateway answers at {profile.url} (from {profile.source}): {_said(error)}; start a cluster here with: muster up"
-        ) from error
+        raise Unreachable(f"no gateway answers at {profile.url} (from {profile.source}): {_said(error)}; {_way_out(profile)}") from error
+
+
+def _way_out(profile: Profile) -> str:
+    """What the user can do: `muster up` starts a cluster here, and answers at no address that MUSTER_URL names."""
+    if profile.source == "MUSTER_URL":
+        return "check that address and that its cluster runs, or unset MUSTER_URL to use the cluster of this machine"
+    return "start a cluster here with: muster up"
 
 
 def target(profile: Profile, path: str, query: Query | None) -> str:

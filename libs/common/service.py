@@ -27,6 +27,7 @@ from libs.common.configuration import read
 from libs.common.errors import MusterError
 from libs.common.facts import AnyFact, Commit
 from libs.common.process_privacy import close_to_others
+from libs.common.pulse import NO_PULSE, Pulse
 from libs.common.serving_tasks import serve_together
 from libs.common.settings import Settings, environment
 from libs.common.transport.log import Entry, Log, settled_bounds
@@ -38,6 +39,9 @@ TICK_S: Final = 0.1
 ROUND_GROUPS_MAX: Final = 256
 # Facts decided but not yet acknowledged; past this the service waits for the log.
 AHEAD_FACTS_MAX: Final = 8_192
+# The parts of a deciding service that its pulse watches (`pulse.py`).
+READER: Final = "reader"
+DECIDER: Final = "decider"
 # How long a process may take to end once its work is over.
 END_S: Final = 10.0
 # New objects between two looks of the collector, and how many looks at those it takes before it looks at older ones too.
@@ -116,6 +120,7 @@ class Shell:
         propose: Decide,
         voice: Voice,
         smaller: Smaller = _refuse,
+        pulse: Pulse = NO_PULSE,
     ) -> None:
         self.log = log
         self.writer = writer
@@ -124,6 +129,7 @@ class Shell:
         self.smaller = smaller
         self.voice = voice
         self.clocks = ClockWatch(writer.clock)
+        self.pulse = pulse
         self.live = False
         self.ahead = 0
 
@@ -131,6 +137,7 @@ class Shell:
         """Fold the log to its present end, and learn where our own subject stands. Nothing is decided yet."""
         _, target = await settled_bounds(self.log)
         async for batch in self.log.read(self.state.seq):
+            self.pulse.beat()
             self._fold(batch)
             if self.state.seq >= target:
                 own = await self.writer.attach()
@@ -145,12 +152,14 @@ class Shell:
     async def _read(self) -> None:
         self.live = True
         async for batch in self.log.read(self.state.seq):
+            self.pulse.beat(READER)
             self._fold(batch)
             if batch:
                 self.decide()
 
     async def _tick(self) -> None:
         while True:
+            self.pulse.beat(DECIDER)
             self.decide()
             await asyncio.sleep(TICK_S)
 

@@ -98,6 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     driver_answer_ms: int = 8_000
     driver_reset_s: int = 60
     sample_ms: int = 100
+    alive_file: str = ""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 9460
     probe_ms: int = 2_000
@@ -254,6 +255,7 @@ HELP = {
     "driver_answer_ms": "node: how long the GPU drivers may take to answer; then the device counts as not clean",
     "driver_reset_s": "node: how long a reset may take; meanwhile the vendor's other devices are not asked either",
     "sample_ms": "node: how often its real devices are asked how they are; 10 is possible",
+    "alive_file": "file that a service touches every few seconds while it makes progress; empty: none",
     "metrics_host": "node: address on which its devices' metrics are served to Prometheus, to whoever reaches it",
     "metrics_port": "node: port of that; muster up gives its nodes this one and those after it; 0: they are not served",
     "probe_ms": "node: how long a replica may take to answer on its health path",
@@ -307,7 +309,7 @@ HELP = {
 FILES: Final[dict[str, tuple[str, ...]]] = {
     "cluster": (),
     "security": ("nkey_seed_file", "api_keys_file", "trimmer_seed_file", "trimmer_key_file"),
-    "monitoring": ("log_level", "metrics_host", "metrics_port", "ready_silence_ms", "ready_lag_commits"),
+    "monitoring": ("log_level", "alive_file", "metrics_host", "metrics_port", "ready_silence_ms", "ready_lag_commits"),
     "performance": (
         *("trim_keep_commits", "trim_keep_hours", "trim_full_percent", "trim_every_s"),
         *("model_connect_ms", "model_answer_ms", "model_idle_ms", "model_body_ms", "model_keepalive_ms", "model_attempts"),

@@ -4,8 +4,10 @@ It ends when nats-server does, with its exit code, and nats-server ends with it:
 """
 
 import asyncio
+import shutil
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,9 +18,11 @@ from libs.common.errors import Corrupt
 from libs.common.messages.admission import Admitted
 from libs.compose import containers as c
 from libs.embedded import keeper, nats_config, server_file, servers
+from libs.embedded.disk_watch import LOW_BYTES
 from libs.embedded.keeper import Keeper
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import Server
+from libs.embedded.store_watch import StoreWatch
 
 TOLD: Final = "server.json"
 CONFIG: Final = "nats.conf"
@@ -49,11 +53,14 @@ async def _run(state: Path) -> int:
     ended = asyncio.create_task(process.wait())
     kept = Keeper(told.server.name, state, configure, process.send_signal, print)
     keeping = asyncio.create_task(_keep(kept, state, told.server.port))
-    await asyncio.wait((ended, keeping), return_when=asyncio.FIRST_COMPLETED)
-    keeping.cancel()
-    await asyncio.wait((keeping,), timeout=FAREWELL_S)
-    if keeping.done() and not keeping.cancelled():
-        keeping.result()
+    watching = asyncio.create_task(_watch_store(state, told.server, process.terminate))
+    await asyncio.wait((ended, keeping, watching), return_when=asyncio.FIRST_COMPLETED)
+    for task in (keeping, watching):
+        task.cancel()
+    await asyncio.wait((keeping, watching), timeout=FAREWELL_S)
+    for task in (keeping, watching):
+        if task.done() and not task.cancelled():
+            task.result()
     return abs(ended.result())
 
 
@@ -73,3 +80,9 @@ async def _keep(kept: Keeper, state: Path, port: int) -> None:
     """By this very server, under the name that all of them show."""
     own = state / c.IDENTITY
     await kept.run(f"nats://{nats_config.LOOPBACK}:{port}", (own / "nkey.seed").read_bytes().strip(), str(own / c.AUTHORITY_FILE))
+
+
+async def _watch_store(state: Path, server: Server, restart: Callable[[], object]) -> None:
+    """A server that ends is started again by the engine, with its container."""
+    watch = StoreWatch(lambda: shutil.disk_usage(state).free, LOW_BYTES, print, restart)
+    await watch.run(f"http://{nats_config.LOOPBACK}:{server.monitor_port}/healthz?js-enabled-only=true")

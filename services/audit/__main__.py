@@ -11,6 +11,7 @@ from typing import Final
 from libs.common import subjects
 from libs.common.cancellation import before
 from libs.common.clock import SystemClock
+from libs.common.pulse import Pulse
 from libs.common.service import run
 from libs.common.settings import Settings
 from libs.common.transport import log_jetstream, signed_snapshots
@@ -24,7 +25,7 @@ from services.audit.events import source_of
 from services.audit.heads import Head, Signer, encode
 from services.audit.notary import Heads, Notary
 from services.audit.publisher import Publisher
-from services.audit.service import Audit
+from services.audit.service import FOLLOWER, Audit
 from services.audit.store import Store
 from services.audit.trimmer import Trimmer, policy_of
 
@@ -37,7 +38,9 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Archive every commit; answer for it, publish it, sign its head, and trim the log behind it: that on a connection of the trimmer's."""
     client = await before(stop, log_jetstream.connect_as(settings, "audit"))
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
-    audit = Audit(log_jetstream.JetStreamLog(client), store, signed_snapshots.of(settings, NatsObjects(client)), settings.audit_begin)
+    pulse = Pulse(settings.alive_file, FOLLOWER)
+    snapshots = signed_snapshots.of(settings, NatsObjects(client))
+    audit = Audit(log_jetstream.JetStreamLog(client), store, snapshots, settings.audit_begin, pulse)
     await audit.open()
     replicas, beside = settings.stream_replicas, list[Callable[[], Coroutine[None, None, None]]]()
     heads = NatsStream(client, subjects.HEADS_STREAM, subjects.AUDIT_HEADS, replicas, HEADS_BYTES)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Final
 
 from libs.common.errors import Corrupt, Trimmed, Unavailable
+from libs.common.pulse import NO_PULSE, Pulse
 from libs.common.serving_tasks import serve_together, until
 from libs.common.transport import snapshot_store
 from libs.common.transport.log import Entry, Log
@@ -18,6 +19,8 @@ from services.audit.store import Store
 
 BATCH_MAX: Final = 1_000
 RETRY_S: Final = 1.0
+# The part of this service that its pulse watches.
+FOLLOWER: Final = "follower"
 # So much later the archive may be than the log, and so many fewer transactions (with a sync each) it then needs.
 GATHER_S: Final = 0.2
 
@@ -27,11 +30,12 @@ logger = logging.getLogger(__name__)
 class Audit:
     """One audit process over one archive. `archived` is the last sequence that is in it."""
 
-    def __init__(self, log: Log, store: Store, snapshots: SnapshotStore, begin: int = 1) -> None:
+    def __init__(self, log: Log, store: Store, snapshots: SnapshotStore, begin: int = 1, pulse: Pulse = NO_PULSE) -> None:
         self.log = log
         self.store = store
         self.snapshots = snapshots
         self.begin = begin
+        self.pulse = pulse
         self.archived = 0
         self._grown = asyncio.Event()
 
@@ -53,10 +57,15 @@ class Audit:
 
     async def _follow(self) -> None:
         try:
-            async for batch in gathered(self.log.read(self.archived)):
+            async for batch in gathered(self._read()):
                 await self._archive(batch)
         except Trimmed as error:
             raise Corrupt(await self._missing()) from error
+
+    async def _read(self) -> AsyncIterator[list[Entry]]:
+        async for batch in self.log.read(self.archived):
+            self.pulse.beat(FOLLOWER)
+            yield batch
 
     async def _missing(self) -> str:
         """The archive ends before the log begins: nothing that is left has what lies between."""
@@ -76,6 +85,7 @@ class Audit:
                 self._grown = asyncio.Event()
                 return
             except Unavailable as error:
+                self.pulse.beat(FOLLOWER)  # the database is to blame: a new start would not help
                 logger.error("the archive waits at %d: %s", self.archived, error)
                 await asyncio.sleep(RETRY_S)
 

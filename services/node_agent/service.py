@@ -21,6 +21,7 @@ from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import UNDECODABLE
 from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders
 from libs.common.model import Gpu, GpuId, NodeId, attempt_key
+from libs.common.pulse import NO_PULSE
 from libs.common.serving_tasks import ServingTasks
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
@@ -57,6 +58,9 @@ from services.node_agent.supervision_protocol import JobSupervisors, Machine, Me
 
 # An answer is waited for during so much of a heartbeat's interval.
 ANSWER_PART: Final = 0.8
+# The parts of an agent that its pulse watches (libs/common/pulse.py).
+CORE: Final = "core"
+HEARTBEATS: Final = "heartbeats"
 # Until the first lease the agent reports so much more often, so many times.
 EAGER_PART: Final = 0.1
 EAGER_BEATS: Final = 20
@@ -125,6 +129,7 @@ class Agent:
         self.log_incarnation = 0
         self.inbox: deque[o.Observation] = deque()
         self.wake = asyncio.Event()
+        self.pulse = NO_PULSE
         self.alarm: asyncio.TimerHandle | None = None
         self.asking = False
         self.registered = asyncio.Event()
@@ -235,6 +240,7 @@ class Agent:
         while True:
             await self.wake.wait()
             self.wake.clear()
+            self.pulse.beat(CORE)
             for _ in range(len(self.inbox)):
                 s.apply(self.state, self.inbox.popleft(), self.clock.boot_ns())
             await self._act()
@@ -353,6 +359,8 @@ class Agent:
         await self.registered.wait()
         while True:
             sent_ns = self.clock.boot_ns()
+            self.pulse.beat(HEARTBEATS)
+            self.wake.set()  # the core shows that it turns too
             if not self.answers.closed:
                 await self._beat(sent_ns)
             part = EAGER_PART if self.eager_beats > 0 else 1.0

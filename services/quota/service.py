@@ -10,7 +10,8 @@ from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster, Tenant
 from libs.common.messages import rate_messages
-from libs.common.service import Shell, Silent
+from libs.common.pulse import Pulse
+from libs.common.service import DECIDER, READER, Shell, Silent
 from libs.common.serving_tasks import serve_together, until
 from libs.common.settings import Settings
 from libs.common.transport import snapshot_store
@@ -34,7 +35,8 @@ class Quota:
         self.state = State(Cluster())
         self.writer = Writer(log, clock, subjects.QUOTA, lambda: self.state.seq, settings.log_append_ms / 1_000)
         self.rates = Rates(clock.wall_ns())
-        self.shell = Shell(log, self.writer, self.state, lambda now_ns: decide(self.state, now_ns), Silent())
+        pulse = Pulse(settings.alive_file, READER, DECIDER)
+        self.shell = Shell(log, self.writer, self.state, lambda now_ns: decide(self.state, now_ns), Silent(), pulse=pulse)
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.state.seq

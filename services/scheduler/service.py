@@ -38,7 +38,8 @@ from libs.common.inventory import Stocks
 from libs.common.messages import REMOVED, AnyOrder, DesiredAsk, Heartbeat, Lease, Roster, Vitals, by_bytes
 from libs.common.messages.senders import Senders, sender
 from libs.common.model import NodeId, Timing
-from libs.common.service import Shell
+from libs.common.pulse import Pulse
+from libs.common.service import DECIDER, READER, Shell
 from libs.common.serving_tasks import serve_together
 from libs.common.settings import Settings
 from libs.common.transport import snapshot, snapshot_store
@@ -110,7 +111,8 @@ class Scheduler:
         self.drains = Drains()
         self.senders = Senders()
         self.writer = Writer(log, clock, subjects.SCHEDULER, lambda: self.state.seq, settings.log_append_ms / 1_000)
-        self.shell = Shell(log, self.writer, self.state, self.decide, self, lambda facts: smaller(self.state, facts))
+        pulse = Pulse(settings.alive_file, READER, DECIDER)
+        self.shell = Shell(log, self.writer, self.state, self.decide, self, lambda facts: smaller(self.state, facts), pulse)
         self.heard = NOBODY
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
@@ -196,7 +198,7 @@ class Scheduler:
 
     async def _open(self) -> None:
         """Begin a term only when no other scheduler has one: another may have begun while this one replayed."""
-        take_over = TakeOver(self.log, self.bus, self.clock, self.settings.term_ms)
+        take_over = TakeOver(self.log, self.bus, self.clock, self.settings.term_ms, self.shell.pulse)
         await take_over.stand_by()
         await self._replay()
         while await take_over.has_a_rival(self.acked):

@@ -15,6 +15,7 @@ from libs.common.clock import Clock
 from libs.common.cluster import Cluster
 from libs.common.errors import Unavailable
 from libs.common.facts import decode
+from libs.common.pulse import NO_PULSE, Pulse
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Log
 
@@ -29,11 +30,12 @@ logger = logging.getLogger(__name__)
 class TakeOver:
     """The wait of one scheduler for its turn."""
 
-    def __init__(self, log: Log, bus: Bus, clock: Clock, term_ms: int) -> None:
+    def __init__(self, log: Log, bus: Bus, clock: Clock, term_ms: int, pulse: Pulse = NO_PULSE) -> None:
         self.log = log
         self.bus = bus
         self.clock = clock
         self.term_ms = term_ms
+        self.pulse = pulse
         self.awaited = 0
 
     async def stand_by(self, patient: bool = False) -> None:
@@ -44,6 +46,7 @@ class TakeOver:
         deadline_ns = self.clock.boot_ns() + self.term_ms * MS
         while self.clock.boot_ns() < deadline_ns:
             asked_ns = self.clock.boot_ns()
+            self.pulse.beat()
             if await self._is_answered():
                 deadline_ns = self.clock.boot_ns() + self.term_ms * MS
                 await asyncio.sleep(ASK_S)

@@ -84,6 +84,13 @@ def test_an_unreachable_gateway_is_one_line_that_says_where_and_what_to_do(world
     assert err.startswith("muster: no gateway answers at http://127.0.0.1:1 (from ") and err.endswith("with: muster up\n")
 
 
+def test_dead_address_in_the_environment_is_not_answered_with_muster_up(world: World) -> None:
+    code, _, err = world.run("ps", MUSTER_URL="http://127.0.0.1:1")
+    assert code == 1
+    assert "unset MUSTER_URL" in err
+    assert "muster up" not in err
+
+
 def test_the_environment_goes_before_the_profile(world: World) -> None:
     world.routes["GET /v1/nodes"] = {"nodes": []}
     world.profile({"gateway": "http://127.0.0.1:1", "key": "old"})

@@ -1,0 +1,53 @@
+"""Watches one nats-server's own word on its store, and has the server started again when it lost the store.
+
+A server whose disk was full once switches JetStream off and stays without it when space is free again. Only a new
+start helps. The server says so itself on its monitoring port. Test: tests/unit/test_store_watch.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+
+EVERY_S: Final = 1.0
+ANSWER_S: Final = 2.0
+# So many bad answers in a row, after a good one, are not an election or a slow disk.
+BAD_MAX: Final = 15
+
+
+class StoreWatch:
+    """`free` gives the bytes that may still be written, `restart` ends the server, which its keeper starts again."""
+
+    def __init__(self, free: Callable[[], int], needed: int, say: Callable[[str], object], restart: Callable[[], object]) -> None:
+        self.free = free
+        self.needed = needed
+        self.say = say
+        self.restart = restart
+        self.bad = 0
+        self.was_good = False
+
+    def look(self, good: bool) -> None:
+        """Take in one answer of the server; a restart waits until the disk has room."""
+        self.was_good = self.was_good or good
+        self.bad = 0 if good or not self.was_good else self.bad + 1
+        if self.bad >= BAD_MAX and self.free() >= self.needed:
+            self.say(f"nats-server has had no JetStream for {self.bad} s: it is started again")
+            self.bad, self.was_good = 0, False
+            self.restart()
+
+    async def run(self, url: str) -> None:
+        """Ask `url`, the server's health route, for ever."""
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while True:
+                self.look(await _is_good(session, url))
+                await asyncio.sleep(EVERY_S)
+
+
+async def _is_good(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(url) as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
