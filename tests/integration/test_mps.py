@@ -275,7 +275,7 @@ async def test_on_an_amd_device_masks_of_compute_units_take_its_place(tmp_path: 
             go(world, job)
             assert await printed(world, job) == f"HSA_CU_MASK=0:0x{mask}\nROC_GLOBAL_CU_MASK=0x{mask}\n"
             assert "mps" not in (await world.said(f.JobReleased, job)).checks
-        assert mps.alive() == [] and "mps" not in world.facts(f.NodeRegistered)[-1].isolation
+        assert mps.alive() == [] and world.facts(f.NodeRegistered)[-1].isolation["mps"] == "enforced"
 
 
 def kfd(root: Path, pci_bus: str) -> Path:
