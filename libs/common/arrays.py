@@ -11,6 +11,8 @@ from libs.common.model import Array, JobId
 ELEMENTS_MAX: Final = 100_000
 NUMBER_MAX: Final = 999_999_999
 RANGES_MAX: Final = 256
+# RANGES_MAX ranges of three numbers of nine digits, with what separates them.
+TEXT_MAX: Final = RANGES_MAX * 30
 EXPECTED: Final = "expected numbers as in 0-99, 0-99:2 or 1,5,7-9, smaller ones first, and how many at a time as in 0-99%4"
 
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
@@ -19,6 +21,8 @@ _ELEMENT: Final = re.compile(r"(.+)_(0|[1-9]\d{0,8})")
 
 def parse(text: str) -> Array:
     """Raises ValueError saying what is expected, or which bound is passed."""
+    if len(text) > TEXT_MAX:
+        raise ValueError(f"expected at most {TEXT_MAX} characters, in at most {RANGES_MAX} ranges")
     listed, percent, at_once = text.partition("%")
     found = [_RANGE.fullmatch(word) for word in listed.split(",")]
     if not text.isascii() or (percent and not (at_once.isdigit() and len(at_once) <= 9 and int(at_once))):

@@ -44,7 +44,7 @@ NO_CARE: Final = "none"
 LEVEL_WORDS: Final = (REQUIRED, PREFERRED, NO_CARE)
 # From the narrowest to the widest: fields of JobSpec.
 LEVELS: Final = ("interconnect", "switch", "numa", "socket", "rack", "spine")
-ID_PATTERN: Final = re.compile(r"^[a-z0-9-]{1,63}$")
+ID_PATTERN: Final = re.compile(r"[a-z0-9-]{1,63}")
 
 
 # What the replicas of a model are spread over.

@@ -24,7 +24,7 @@ KEYS_MAX: Final = 10_000
 PREFIX: Final = "msk_"
 SECRET_BYTES: Final = 32
 _NOT_IN_A_USER: Final = re.compile(r"[^A-Za-z0-9@._-]")
-_HASH: Final = re.compile(r"^[0-9a-f]{64}$")
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Accepted(NamedTuple):
@@ -111,7 +111,7 @@ def parse(text: str) -> dict[str, str]:
         if not content:
             continue
         digest, _, name = content.partition(" ")
-        if not _HASH.match(digest.lower()):
+        if not _HASH.fullmatch(digest.lower()):
             raise Refused(f"line {number} of the API key file does not begin with 64 hex digits: write the key's SHA-256")
         hashes[digest.lower()] = name.strip()
     if len(hashes) > KEYS_MAX:

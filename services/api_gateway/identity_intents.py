@@ -70,7 +70,7 @@ RANGES: Final = (
 
 def tenant_setting(body: object, name: str, user: str) -> TenantSet:
     """The fact for `PUT /v1/tenants/{name}`. Raises Refused."""
-    if not ID_PATTERN.match(name):
+    if not ID_PATTERN.fullmatch(name):
         raise Refused(f"tenant: {name[:64]!r} is not valid: use small letters, digits and - (at most 63)")
     wish = convert(intents.fields_of({} if body is None else body, TENANT_FIELDS), TenantWish)
     for field, low, high in RANGES:

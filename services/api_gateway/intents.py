@@ -21,14 +21,14 @@ from services.api_gateway import order_intents, placement_fields, plain_secrets,
 from services.api_gateway.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
-NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
-USER: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9@._-]{0,127}$")
-LABEL: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9@._-]{0,127}")
+LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 IMAGE: Final = re.compile(
-    r"^[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$"
+    r"[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 IMAGE_CHARS_MAX: Final = 384
-ENV_NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_.]{0,255}$")
+ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}")
 LABELS_MAX: Final = 64
 ENV_MAX: Final = 512
 YEAR_S: Final = 366 * 86_400
@@ -145,7 +145,7 @@ def fields_of(body: object, known: tuple[str, ...]) -> dict[str, Any]:
 
 def user_of(values: dict[str, Any]) -> str:
     user = values.pop("user", "")
-    if user != "" and not (isinstance(user, str) and USER.match(user)):
+    if user != "" and not (isinstance(user, str) and USER.fullmatch(user)):
         raise Refused(f"user: {user!r} is not valid: use letters, digits and @._- (at most 128)")
     return str(user)
 
@@ -172,9 +172,11 @@ def _no_command() -> JobSpec:
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Raises Refused for what no job may ask for."""
+    """Raises Refused for a request that no job may make. Numbers and size come first, so that every pattern reads a bounded text."""
     for name, low, high in RANGES:
         check_range(name, getattr(spec, name), low, high)
+    placement_fields.check_capability(spec.compute_capability_min)
+    check_fact_size(JobSubmitted(job_id=JobId(""), spec=spec))
     if 0 < spec.nodes_max < spec.nodes:
         raise Refused(f"nodes_max: {spec.nodes_max} are fewer than its {spec.nodes} nodes: give as many or more, or leave it out")
     if spec.most_nodes * spec.gpus > model.DEVICES_MAX:
@@ -185,10 +187,10 @@ def check_spec(spec: JobSpec) -> None:
     check_command(spec.command)
     check_environment(spec.env)
     check_labels(spec.labels)
-    if spec.name and not NAME.match(spec.name):
+    if spec.name and not NAME.fullmatch(spec.name):
         raise Refused(f"name: {spec.name!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 128)")
     check_workdir(spec.workdir)
-    if spec.image and (len(spec.image) > IMAGE_CHARS_MAX or not IMAGE.match(spec.image)):
+    if spec.image and (len(spec.image) > IMAGE_CHARS_MAX or not IMAGE.fullmatch(spec.image)):
         raise Refused(f"image: {spec.image[:64]!r} is no image's name: give for instance registry.example/team/train:1.2")
     if spec.upload and spec.workdir:
         raise Refused("workdir: an upload is the job's working directory: give one of them")
@@ -215,7 +217,7 @@ def check_environment(env: dict[str, str]) -> None:
     if len(env) > ENV_MAX:
         raise Refused(f"env: {len(env)} variables are too many: give at most {ENV_MAX}")
     for name, value in env.items():
-        if not ENV_NAME.match(name) or "\0" in value:
+        if not ENV_NAME.fullmatch(name) or "\0" in value:
             raise Refused(f"env: {name[:64]!r} is no valid variable: use letters, digits and _, and no NUL in its value")
         if value and (plain_secrets.SECRET_NAME.search(name) or plain_secrets.in_text(value)):
             hint = f"muster secret set NAME, then --secret NAME={name[:64]}"
@@ -226,7 +228,7 @@ def check_labels(labels: dict[str, str]) -> None:
     if len(labels) > LABELS_MAX:
         raise Refused(f"labels: {len(labels)} are too many: give at most {LABELS_MAX}")
     for name, value in labels.items():
-        if not LABEL.match(name) or (value and not LABEL.match(value)):
+        if not LABEL.fullmatch(name) or (value and not LABEL.fullmatch(value)):
             raise Refused(f"labels: {name[:64]!r} is not valid: letters, digits and ._/- (at most 128), value likewise")
 
 

@@ -19,7 +19,7 @@ from services.api_gateway.fields import check_range, convert, names_of
 from services.api_gateway.times import duration_s
 
 # Part of its replicas' ids, and of the paths and keys that these are part of.
-NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 REPLICAS_MAX: Final = 1_000
 PATH_MAX: Final = 1_024
 PROBE_S_MAX: Final = 3_600
@@ -43,7 +43,7 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
     """The fact for `POST /v1/deployments`. Raises Refused."""
     values = intents.fields_of(body, DEPLOY_FIELDS)
     name = values.pop("name", "")
-    if not isinstance(name, str) or not NAME.match(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Refused(f"name: {str(name)[:64]!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 63)")
     if known is not None and known.deployed:
         raise Refused(f"name: {name} is deployed already: redeploy it (POST /v1/deployments/{name}/redeploy), or undeploy it first")

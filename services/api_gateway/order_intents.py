@@ -79,6 +79,8 @@ def dependencies(given: object) -> list[list[str]]:
 
 def elements(given: object) -> dict[str, object]:
     """The fields of Array of "0-99%4". Raises Refused."""
+    if not isinstance(given, str | int) or isinstance(given, bool):
+        raise Refused(f"array: {arrays.EXPECTED}")
     try:
         found: dict[str, object] = msgspec.to_builtins(arrays.parse(str(given)))
     except ValueError as error:
@@ -164,7 +166,7 @@ def check_changeable(job: Job) -> None:
 def queue_setting(body: object, name: str, user: str, plugged: Iterable[str] = ()) -> QueueSet:
     """The fact for `PUT /v1/queues/{name}`; `plugged` are the orders that the scheduler has beside the built-in ones. Raises Refused."""
     policies = (*POLICIES, *plugged)
-    if not ID_PATTERN.match(name):
+    if not ID_PATTERN.fullmatch(name):
         raise Refused(f"queue: {name[:64]!r} is not valid: use small letters, digits and - (at most 63)")
     if not isinstance(body, dict) or "policy" not in body:
         raise Refused(f"policy: missing: give one of {', '.join(policies)}")

@@ -10,11 +10,12 @@ from typing import Any, Final
 from libs.common import mig, model
 from libs.common.errors import Refused
 from libs.common.model import ID_PATTERN, LEVEL_WORDS, LEVELS, WHOLE_GPU, JobSpec
+from services.api_gateway.fields import check_range
 
 # People's words, and the fields that they are read into.
 ALIASES: Final = ("gpu_memory", "gpu_memory_min", "cpus", "memory", "compute_capability", "gpu_affinity")
 WORDS_MAX: Final = 64
-WORD: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 ._/+:-]{0,127}$")
+WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/+:-]{0,127}")
 CPUS_MILLI_MAX: Final = 10_000_000
 BYTES_MAX: Final = 1 << 50
 RANGES: Final = (
@@ -24,9 +25,10 @@ RANGES: Final = (
     ("memory_total_min_bytes", 0, BYTES_MAX),
 )
 # Of a strategy; which there are is the scheduler's to say, for plug-ins add some.
-STRATEGY: Final = re.compile(r"^[a-z][a-z0-9_-]{0,63}$")
-_SIZE: Final = re.compile(r"^(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(i?)B?$", re.IGNORECASE)
-CAPABILITY: Final = re.compile(r"^(\d{1,3})\.(\d{1,3})$")
+STRATEGY: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_SIZE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(i?)B?", re.IGNORECASE)
+CAPABILITY_MAX: Final = 999
+CAPABILITY: Final = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 
 def take_aliases(values: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def size_bytes(value: object, field: str) -> int:
     """Bytes; "40GiB" and "40G" are 40 times 2^30, "40GB" is 40 times 10^9."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    found = _SIZE.match(value.strip()) if isinstance(value, str) else None
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is not None:
         number, unit, binary = found.groups()
         decimal = str(value).strip().upper().endswith("B") and not binary
@@ -80,10 +82,16 @@ def thousandths(value: object, field: str) -> int:
 
 def capability(value: object, field: str) -> list[int]:
     """(8, 0) of "8.0"."""
-    found = CAPABILITY.match(str(value))
+    found = CAPABILITY.fullmatch(str(value))
     if found is None:
         raise Refused(f'{field}: {value!r} is no compute capability: write for instance "8.0"')
     return [int(found[1]), int(found[2])]
+
+
+def check_capability(least: tuple[int, int]) -> None:
+    """Raises Refused for a version that no device has."""
+    for number in least:
+        check_range("compute_capability_min", number, 0, CAPABILITY_MAX)
 
 
 def check_placement(spec: JobSpec) -> None:
@@ -119,17 +127,19 @@ def _check_parts(spec: JobSpec) -> None:
 
 
 def _check_words(spec: JobSpec) -> None:
-    if spec.vendor and not WORD.match(spec.vendor):
+    if spec.vendor and not WORD.fullmatch(spec.vendor):
         raise Refused(f"vendor: {spec.vendor[:64]!r} is not valid: give for instance nvidia or amd")
     for name in ("model", "node_list", "gpu_uuids"):
         words = getattr(spec, name)
-        if len(words) > model.NODES_MAX or (bad := next((word for word in words if not WORD.match(word)), "")):
+        if len(words) > model.NODES_MAX or (bad := next((word for word in words if not WORD.fullmatch(word)), "")):
             raise Refused(f"{name}: too many, or {bad[:64]!r} is not valid" if words else f"{name}: not valid")
     if bad := next((node for node in spec.node_list if not ID_PATTERN.fullmatch(node)), ""):
         raise Refused(f"node_list: {bad[:64]!r} is no node's name: use {ID_PATTERN.pattern}")
     for name in ("node_labels", "anti_affinity"):
         labels = getattr(spec, name)
-        if len(labels) > WORDS_MAX or not all(WORD.match(key) and (not value or WORD.match(value)) for key, value in labels.items()):
+        if len(labels) > WORDS_MAX or not all(
+            WORD.fullmatch(key) and (not value or WORD.fullmatch(value)) for key, value in labels.items()
+        ):
             raise Refused(f"{name}: at most {WORDS_MAX} labels of letters, digits and ._/+:-")
-    if spec.placement and not STRATEGY.match(spec.placement):
+    if spec.placement and not STRATEGY.fullmatch(spec.placement):
         raise Refused(f"placement: {spec.placement[:64]!r} is no strategy's name: leave it out for the cluster's own")

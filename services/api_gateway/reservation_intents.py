@@ -44,7 +44,7 @@ FIELDS: Final = ReservationWish.__struct_fields__
 
 def reservation(cluster: Cluster, body: object, name: str, user: str, now_ns: int) -> ReservationSet:
     """The fact. Raises Refused, and Problem 409 where a node is kept for others at that time."""
-    if not ID_PATTERN.match(name):
+    if not ID_PATTERN.fullmatch(name):
         raise Refused(f"reservation: {name[:64]!r} is not valid: use small letters, digits and - (at most 63)")
     if not isinstance(body, dict) or "duration" not in body:
         raise Refused('duration: missing: say how long it lasts, as in "2h"')

@@ -16,8 +16,8 @@ from libs.common.model import TenantId
 from services.api_gateway import intents
 from services.api_gateway.problems import Problem
 
-NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
-VARIABLE: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 # Where a command is not found, the fact about it says where it was looked for.
 TOLD: Final = ("PATH",)
 VALUE_BYTES_MAX: Final = 48 << 10
@@ -38,7 +38,7 @@ class SecretShown(msgspec.Struct):
 
 def setting(body: object, cluster: Cluster, tenant: str, name: str, user: str) -> tuple[SecretSet, str]:
     """The fact for `PUT /v1/secrets/{name}`, and the value, which the fact does not hold. Raises Refused."""
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         raise Refused(f"name: {name[:64]!r} is not valid: begin with a letter or digit, then letters, digits and ._- (at most 63)")
     value = intents.fields_of(body, SECRET_FIELDS).get("value")
     if not isinstance(value, str) or not value or "\0" in value:
@@ -63,7 +63,7 @@ def check(cluster: Cluster, tenant: str, secrets: dict[str, str], env: dict[str,
     if len(secrets) > SECRETS_OF_A_JOB_MAX:
         raise Refused(f"secrets: {len(secrets)} are too many: give at most {SECRETS_OF_A_JOB_MAX}")
     for variable, name in secrets.items():
-        if not VARIABLE.match(variable) or variable.startswith("MUSTER_") or variable in TOLD:
+        if not VARIABLE.fullmatch(variable) or variable.startswith("MUSTER_") or variable in TOLD:
             raise Refused(f"secrets: {variable[:64]!r} is no valid variable: use letters, digits and _, and not MUSTER_ or PATH")
         if variable in env:
             raise Refused(f"secrets: the variable {variable} is given in env too: give it once")

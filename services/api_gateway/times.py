@@ -12,8 +12,8 @@ from typing import Final
 
 from libs.common.errors import Refused
 
-_UNITS: Final = re.compile(r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?$")
-_CLOCK: Final = re.compile(r"^(?:(\d+)-)?(\d{1,6}):([0-5]?\d):([0-5]?\d)$")
+_UNITS: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d{1,6}):([0-5]?\d):([0-5]?\d)")
 _NS: Final = 1_000_000_000
 # Numbers longer than this are no durations; it also bounds the work of reading one.
 TEXT_MAX: Final = 32
@@ -28,7 +28,7 @@ def duration_s(text: object, field: str) -> int:
         if text.isascii() and text.isdigit():
             return int(text)
         for pattern in (_UNITS, _CLOCK):
-            found = pattern.match(text)
+            found = pattern.fullmatch(text)
             if found:
                 days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
                 return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -55,7 +55,7 @@ def _versions(plugged: Plugged, kind: str) -> dict[str, str]:
 
 def _refusal(plugged: Plugged, kind: str, name: str) -> str:
     """What is wrong with its name."""
-    if not ID_PATTERN.match(name.replace("_", "-")):
+    if not ID_PATTERN.fullmatch(name.replace("_", "-")):
         return "a name has small letters, digits, - and _, at most 63"
     if name in (POLICIES if kind == ORDER else strategies.STRATEGIES):
         return "this is the name of a built-in one"

@@ -41,7 +41,7 @@ async def test_a_submitted_job_is_recorded_and_visible_before_the_answer(world: 
 async def test_a_job_id_is_short_and_fits_in_a_subject(world: World) -> None:
     ids = {(await world.submit())["id"] for _ in range(20)}
     assert len(ids) == 20
-    assert all(ID_PATTERN.match(job_id) and re.match(r"^j[a-z2-7]{10}$", job_id) for job_id in ids)
+    assert all(ID_PATTERN.fullmatch(job_id) and re.fullmatch(r"j[a-z2-7]{10}", job_id) for job_id in ids)
 
 
 async def test_an_unknown_field_is_refused_with_what_may_have_been_meant(world: World) -> None:

@@ -13,6 +13,7 @@ from libs.common import subjects
 from libs.common.messages.channel_messages import Exec, Forward
 from libs.common.model import JobId
 from services.api_gateway import roles
+from services.api_gateway.http import channels
 from services.api_gateway.http.channels import WISHES
 from services.api_gateway.roles import NOTHING, ROLES, ROUTES
 from tests.integration.gateway_world import World, gateway_world
@@ -95,11 +96,30 @@ async def test_a_websocket_to_a_job_is_its_user_s_own(world: World) -> None:
 
 @pytest.mark.parametrize("wish", [b"", b"!", b64encode(b'{"type":"exec","command":[]}'), b64encode(b'{"type":"forward","port":0}')])
 async def test_a_wish_that_makes_no_sense_is_refused(world: World, wish: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    job = (await world.submit())["id"]
     for route in WISHES:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await world.session.ws_connect(world.url + path_of(route), headers={"muster-channel": wish.decode()})
+            await world.session.ws_connect(world.url + route.replace("{ref}", job), headers={"muster-channel": wish.decode()})
         assert refused.value.status == 422
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.attack
+async def test_a_command_is_read_only_when_its_sender_may_execute_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(channels, "redacted", lambda text: read.append(text) or "")
+    job = (await world.submit(user="carol"))["id"]
+    header = {"muster-channel": b64encode(msgspec.json.encode(Exec(("echo", "secret" * 600)))).decode()}
+    too_long = {"muster-channel": "A" * (channels.HEADER_BYTES_MAX + 1)}
+    async with world.as_("member", "ada") as ada, world.as_("operator", "root") as root:
+        for asker, given, status in ((ada, header, 403), (ada, too_long, 403), (root, too_long, 422)):
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await asker.session.ws_connect(f"{world.url}/v1/jobs/{job}/exec", headers=given)
+            assert refused.value.status == status
+        assert read == []
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await root.session.ws_connect(f"{world.url}/v1/jobs/{job}/exec", headers=header)
+        assert len(read) == 1
 
 
 async def test_no_redirection_takes_a_key_elsewhere(world: World) -> None:

@@ -54,3 +54,17 @@ def test_places_and_numbers_agree_whatever_stands_in_the_log(ranges: list[tuple[
 def test_an_elements_id_names_its_array_and_its_number() -> None:
     assert arrays.element_of(arrays.element_id(JobId("job_7"), 12)) == ("job_7", 12)
     assert [arrays.element_of(text) for text in ("j", "j_", "_3", "j_03", "j_-1", "j_1234567890", "j_²")] == [("", -1)] * 7
+
+
+@pytest.mark.attack
+def test_a_long_expression_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    class Counted:
+        def fullmatch(self, word: str) -> None:
+            read.append(word)
+
+    monkeypatch.setattr(arrays, "_RANGE", Counted())
+    with pytest.raises(ValueError, match="at most 256 ranges"):
+        arrays.parse("1," * 200_000 + "1")
+    assert read == []

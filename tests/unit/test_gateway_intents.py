@@ -8,6 +8,7 @@ from libs.common.cluster import Cancel, Job, Node
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
+from services.api_gateway import plain_secrets
 from services.api_gateway.intents import cancellation, declaration, submission
 
 J = JobId("j1")
@@ -147,3 +148,43 @@ def test_a_job_over_the_devices_of_one_commit_is_refused() -> None:
     for more in ({"gpus": 17}, {"nodes": 1, "gpus": 17, "nodes_max": 1_024}):
         with pytest.raises(Refused, match="one job may have 16384: ask for fewer"):
             submission(body | more, JobId("j"))
+
+
+@pytest.mark.attack
+def test_the_size_of_a_request_is_checked_before_any_pattern_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(plain_secrets, "in_text", lambda text: read.append(len(text)) or "")
+    for body in ({"command": ["sh", "-c", "x://" * 30_000]}, {"command": ["true"], "env": {"A": "eyJaaaaaaaa-" * 10_000}}):
+        with pytest.raises(Refused, match="over the bound"):
+            submission(body, J)
+    assert read == []
+    submission({"command": ["sh", "-c", "x://" * 10_000]}, J)
+    assert read == [len("sh -c ") + 40_000]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "a\n"},
+        {"user": "ada\n"},
+        {"labels": {"a": "b\n"}},
+        {"labels": {"a\n": "b"}},
+        {"env": {"A\n": "b"}},
+        {"image": "debian\n"},
+        {"vendor": "nvidia\n"},
+        {"node_list": ["n1\n"]},
+        {"placement": "pack\n"},
+        {"time_limit": "1h\n"},
+        {"gpu_memory": "1GiB\0"},
+        {"compute_capability": "8.0\n"},
+        {"compute_capability_min": [2**63, 0]},
+        {"compute_capability_min": [0, -1]},
+        {"array": {"0": "1"}},
+        {"array": True},
+        {"array": "0-9\n"},
+    ],
+)
+def test_no_name_ends_with_a_newline_and_no_number_is_without_bounds(given: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        submission({"command": ["true"], **given}, J)

@@ -15,7 +15,7 @@ from libs.common.errors import Refused
 from libs.common.model import ID_PATTERN
 
 PREFIX: Final = "msj"
-_TOKEN: Final = re.compile(r"^msj\.([a-z0-9-]{1,63})\.([0-9a-f]{64})\.([A-Za-z0-9_-]{20,64})$")
+_TOKEN: Final = re.compile(r"msj\.([a-z0-9-]{1,63})\.([0-9a-f]{64})\.([A-Za-z0-9_-]{20,64})")
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def usable(found: Admitted, own_nodes: Iterable[str], own_keys: Iterable[str]) -
 
 def invitation(token: str) -> Invitation:
     """Raises Refused for a text that is no invitation."""
-    found = _TOKEN.match(token.strip())
+    found = _TOKEN.fullmatch(token.strip())
     if found is None:
         raise Refused("the token is not whole: copy it again as `muster node add` printed it (msj.NODE.FINGERPRINT.SECRET)")
     return Invitation(*found.groups())

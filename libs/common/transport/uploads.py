@@ -13,7 +13,7 @@ import msgspec
 
 from libs.common.model import JobId
 
-SHA256: Final = re.compile(r"^[0-9a-f]{64}$")
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
 # Of an archive, in one message; well below what a server takes (`bus.MESSAGE_BYTES_MAX`).
 PIECE_BYTES: Final = 512 << 10
 

@@ -38,7 +38,7 @@ Schema = dict[str, Any]
 
 REF: Final = "#/components/schemas/{name}"
 DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}], "description": '90, "1h30m"'}
-USER: Final[Schema] = {"type": "string", "pattern": intents.USER.pattern}
+USER: Final[Schema] = {"type": "string", "pattern": f"^{intents.USER.pattern}$"}
 DURATIONS: Final = (
     *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
     *("estimate", "estimate_s", "ageing", "time_slice", "duration", "expires", "warn", "by"),
@@ -52,7 +52,7 @@ FIELDS: Final[dict[str, Schema]] = {
     **dict.fromkeys((*DURATIONS, "grace", "expires_in"), DURATION),
     "user": USER,
     "user_id": USER,
-    "node_id": {"type": "string", "pattern": ID_PATTERN.pattern},
+    "node_id": {"type": "string", "pattern": f"^{ID_PATTERN.pattern}$"},
     "name": {"type": "string", "maxLength": 128},
     "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "part of each GPU, in steps of 0.01"},
     **dict.fromkeys(("signal", "checkpoint_signal"), SIGNAL),
@@ -74,7 +74,7 @@ FIELDS: Final[dict[str, Schema]] = {
     **dict.fromkeys(("model", "node_list", "gpu_uuids", "gpu_affinity"), NAMES),
     **{level: {"type": "string", "enum": list(LEVEL_WORDS), "default": PREFERRED} for level in LEVELS},
     "cpus": {"type": "number", "minimum": 0, "maximum": placement_fields.CPUS_MILLI_MAX / 1_000},
-    "compute_capability": {"type": "string", "pattern": placement_fields.CAPABILITY.pattern},
+    "compute_capability": {"type": "string", "pattern": f"^{placement_fields.CAPABILITY.pattern}$"},
     "isolation": {"type": "string", "enum": list(ISOLATIONS)},
     "mig_profile": {"type": "string", "enum": ["", *mig.PROFILES]},
     "deadline": {"type": "string", "description": "RFC 3339"},

@@ -65,7 +65,7 @@ async def send(request: Request, sha256: str) -> Response:
 
 async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
     """Raises Refused for what is no hash, and Unavailable."""
-    if SHA256.match(sha256) is None:
+    if SHA256.fullmatch(sha256) is None:
         raise Refused(f"upload: {sha256[:64]!r} is no SHA-256: give 64 hexadecimal digits")
     return await gateway.uploads.find(tenant, sha256)
 
