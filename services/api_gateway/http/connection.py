@@ -1,6 +1,7 @@
 """One client's connection: bounds on what a client may do before there is a request, and one system call for what is said in one turn.
 
-uvicorn's protocol over a transport of our own. A request's head comes within `head_s` and HEAD_BYTES_MAX; a connection that is
+uvicorn's protocol over a transport of our own. A request's head comes within `head_s` and HEAD_BYTES_MAX. The rest of a body comes within
+`head_s` of an answer that did not wait for it, and a WebSocket's handshake within `head_s` of its head. A connection that is
 closed is gone within LINGER_S, whatever the client reads or still sends. An answer's head and body come from the server as separate
 messages; what is written within one turn of the loop goes out at once, but no more than GATHERED_BYTES_MAX wait for that, so that whoever
 writes much is still slowed down by a client that does not read. Held by tests/integration/test_gateway_connection.py and
@@ -8,6 +9,7 @@ test_gateway_hostile.py.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -18,16 +20,24 @@ GATHERED_BYTES_MAX: Final = 64 << 10
 # The head may be longer by what the kernel hands over at once.
 HEAD_BYTES_MAX: Final = 64 << 10
 LINGER_S: Final = 10.0
+# A line of a WebSocket's head; its library reads 8 KiB, and as many headers.
+UPGRADE_LINE_MAX: Final = 8_100
+UPGRADE_HEADERS_MAX: Final = 100
 
 
 class Connection(HttpToolsProtocol):
-    """`_timer` runs while a head is awaited."""
+    """`_timer` runs while a head is awaited, `_rest_timer` while a body is whose answer has ended, or a handshake. `_refused`: nothing
+    more of this connection is read.
+    """
 
     def __init__(self, *given: Any, head_s: float, **named: Any) -> None:  # noqa: ANN401  what uvicorn gives
         super().__init__(*given, **named)
         self.head_s = head_s
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._rest_timer: asyncio.TimerHandle | None = None
+        self._in_body = False
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Gathering(transport))  # type: ignore[arg-type]
@@ -35,6 +45,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._have_head()
+        self._have_rest()
         self.transport.gone()  # type: ignore[attr-defined]
         super().connection_lost(exc)
 
@@ -48,17 +59,64 @@ class Connection(HttpToolsProtocol):
                 self._refuse(Problem(431, f"the request's line and headers are over {HEAD_BYTES_MAX} bytes: send fewer or shorter ones"))
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._await_head()
+        if not self._refused:
+            super().on_message_begin()
+            self._await_head()
 
     def on_headers_complete(self) -> None:
+        if self._refused:
+            return
         self._have_head()
+        self._in_body = True
         self.transport.lingers = True  # type: ignore[attr-defined]
+        problem = self._upgrade_problem()
+        if problem is not None:
+            self._refuse(problem)
+            return
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
     def on_message_complete(self) -> None:
+        if self._refused:
+            return
+        self._in_body = False
+        self._have_rest()
         self.transport.lingers = False  # type: ignore[attr-defined]
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer that did not wait for the request's body leaves it `head_s` to end."""
+        super().on_response_complete()
+        if self._in_body and self._rest_timer is None:
+            self._rest_timer = self.loop.call_later(self.head_s, self.transport.close)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over; a handshake that the library does not take up is cut."""
+        if self._refused:
+            return
+        super().handle_websocket_upgrade()
+        transport, protocol = self.transport, self.transport.get_protocol()
+
+        def cut() -> None:
+            if not getattr(protocol, "handshake_initiated", True):
+                transport.abort()
+
+        self.loop.call_later(self.head_s, cut)
+
+    def _upgrade_problem(self) -> Problem | None:
+        """What keeps a request for a WebSocket from being one. uvicorn would leave it without an answer."""
+        if not self._should_upgrade():
+            return None
+        if self.parser.get_method() != b"GET" or _has_body(self.headers):
+            return Problem(400, "a request for a WebSocket is a GET without a body: leave out the header Upgrade, or the body")
+        if any(len(name) + len(value) + 2 > UPGRADE_LINE_MAX for name, value in [(b"GET ", self.url + b" HTTP/1.1"), *self.headers]):
+            return Problem(431, f"a line of a WebSocket's head is over {UPGRADE_LINE_MAX} bytes: send shorter ones")
+        if len(self.headers) > UPGRADE_HEADERS_MAX:
+            return Problem(431, f"a WebSocket's head has {len(self.headers)} headers: send at most {UPGRADE_HEADERS_MAX}")
+        return None
 
     def _await_head(self) -> None:
         if self._timer is None:
@@ -69,6 +127,11 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _have_rest(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
 
     def _too_late(self) -> None:
         self._timer = None
@@ -84,6 +147,7 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, problem: Problem) -> None:
         """Into an answer that is under way nothing can be said."""
+        self._refused = True
         self._have_head()
         if self._answers():
             self.transport.abort()
@@ -93,6 +157,10 @@ class Connection(HttpToolsProtocol):
         self.transport.lingers = True  # type: ignore[attr-defined]
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+def _has_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0") for name, value in headers)
 
 
 class Gathering:

@@ -95,7 +95,9 @@ class Edge:
 
     def _refusal(self, scope: Scope, passage: "_Passage", route: str | None) -> Problem | None:
         path: str = scope["path"]
-        authorization, length = passage.headers()
+        authorization, length, twice = passage.headers()
+        if twice:
+            return Problem(400, f"the header {twice} is given twice: send it once, for two readers may each take another one")
         if not (path == KEYED or path.startswith(KEYED + "/")):
             return None
         scheme, _, key = authorization.partition(" ")
@@ -136,18 +138,24 @@ class _Passage:
         self.began = time.perf_counter()
         self.status = 0
 
-    def headers(self) -> tuple[str, bytes]:
-        """The authorisation and the length; the request's id, its own or a new one, goes into the scope."""
-        authorization, length, request_id = b"", b"0", b""
+    def headers(self) -> tuple[str, bytes, str]:
+        """The authorisation, the length, and the header that is given twice and must not be; the request's id, its own or a new one,
+        goes into the scope.
+        """
+        authorization: bytes | None = None
+        length, request_id, twice, hosts = b"0", b"", "", 0
         for name, value in self.scope["headers"]:
             if name == b"authorization":
+                twice = twice if authorization is None else "Authorization"
                 authorization = value
+            elif name == b"host":
+                hosts += 1
             elif name == b"content-length":
                 length = value
             elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
                 request_id = value
         self.scope["request_id"] = request_id.decode() or new_request_id()
-        return authorization.decode("latin-1"), length
+        return (authorization or b"").decode("latin-1"), length, "Host" if hosts > 1 else twice
 
     async def send(self, message: Message) -> None:
         if message["type"] == "websocket.accept":
