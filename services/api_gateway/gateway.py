@@ -34,6 +34,7 @@ from services.api_gateway.access import Recorder
 from services.api_gateway.admission import Admission
 from services.api_gateway.allowance import Allowance
 from services.api_gateway.auth import Keys
+from services.api_gateway.claims import Claims
 from services.api_gateway.followers import Followers
 from services.api_gateway.openai.balancer import Balancer
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
@@ -102,6 +103,7 @@ class Gateway:
         self.uploads = uploads or MemoryUploads()
         self.upload_answers = UploadAnswers(lambda: self.cluster, bus, self.uploads)
         self.receiving = 0
+        self.claims = Claims()
         self.upstream = Upstream(settings)
         self.balancer = Balancer(settings.model_suspect_ms / 1_000)
         self.reporter = Reporter(lambda: self.cluster, self.balancer, bus, settings.instance)

@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from libs.common import facts as f
 from libs.common.transport.log_memory import MemoryStream
 from tests.integration.gateway_world import Json, World, gateway_world
 
@@ -25,6 +26,24 @@ async def test_a_repeated_submission_is_one_job(tmp_path: Path) -> None:
         assert first[2] == again[2]
         assert [each for each in await world.said() if getattr(each, "job_id", "")] == (await world.said())[:1]
         assert (await post(world, "/v1/jobs", {"command": ["true"], "gpus": 1}, "other"))[2]["id"] != first[2]["id"]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("path", "body", "kind"),
+    [
+        ("/v1/jobs", {"command": ["true"]}, "job.submitted"),
+        ("/v1/allocations", {"gpus": 1}, "job.submitted"),
+        ("/v1/keys", {"user": "ada"}, "key.created"),
+        ("/v1/deployments", {"name": "chat", "command": ["serve", "{port}"]}, "model.deployed"),
+    ],
+)
+async def test_requests_that_arrive_together_record_one_fact(tmp_path: Path, path: str, body: Json, kind: str) -> None:
+    async with gateway_world(tmp_path) as world:
+        answers = await asyncio.gather(*(post(world, path, body) for _ in range(16)))
+        assert sorted(answer[0] for answer in answers) == [200] * 15 + [201]
+        assert [f.kind_of(fact) for fact in await world.said()].count(kind) == 1
+        assert len(world.gateway.claims) == 0
 
 
 async def test_another_body_under_the_same_key_is_refused(tmp_path: Path) -> None:

@@ -48,6 +48,13 @@ async def whole(store: UploadStore, tenant: str, name: str) -> bytes:
     return found
 
 
+async def test_before_the_first_upload_there_is_nothing_to_list_find_or_remove(store: UploadStore) -> None:
+    assert await store.listed() == []
+    assert await store.find("default", "0" * 64) is None
+    assert await store.piece("default", "0" * 64, 0) is None
+    await store.remove("default", "0" * 64)
+
+
 async def test_what_was_put_is_found_whole_by_its_pieces_and_by_no_other_tenant(store: UploadStore) -> None:
     await store.put("physics", HASH, io.BytesIO(DATA))
     found = await store.find("physics", HASH)

@@ -101,12 +101,17 @@ class NatsUploads:
         return found
 
     async def _next(self, subject: str, mark: int) -> RawStreamMsg | None:
-        """The first message on `subject` behind `mark`. A replica that lags does not have it: then the leader is asked."""
+        """The first message on `subject` behind `mark`. A replica that lags does not have it, and none answers for a bucket that no
+        upload has made yet: then the leader is asked.
+        """
         for direct in (True, False):
             try:
                 return await _asked(self.js.get_msg(STREAM, seq=mark + 1, subject=subject, direct=direct, next=True))
             except NotFoundError:
                 continue
+            except Unavailable:
+                if not direct:
+                    raise
         return None
 
     async def _made(self) -> ObjectStore:

@@ -25,6 +25,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.idempotency import Once
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.models import model_shown
 
@@ -42,6 +43,12 @@ async def deploy(request: Request) -> Response:
     """Serve a model: the scheduler keeps as many replicas of its command as are asked for."""
     gateway, body, tenant = asked(request), await signed_body_of(request), principal_of(request).tenant
     once = idempotency.once(request.headers.get(idempotency.HEADER), "model", tenant, body)
+    async with gateway.claims.of(once.id):
+        return await _deploy_once(request, body, once)
+
+
+async def _deploy_once(request: Request, body: object, once: Once) -> Response:
+    gateway, tenant = gateway_of(request), principal_of(request).tenant
     name = body.get("name") if isinstance(body, dict) else None
     known = gateway.cluster.models.get(name) if isinstance(name, str) else None
     if known is not None and known.deployed:

@@ -107,8 +107,9 @@ async def meant(request: Request, kind: str, meaning: Callable[[object, JobId], 
 async def submitted(gateway: Gateway, fact: JobSubmitted, once: Once) -> tuple[Job, int, dict[str, str]]:
     """The job that the fold has, which may be of an earlier request with the same key; the answer's status and headers."""
     seq = 0
-    if fact.job_id not in gateway.cluster.jobs:
-        seq = await gateway.record(fact)
+    async with gateway.claims.of(once.id):
+        if fact.job_id not in gateway.cluster.jobs:
+            seq = await gateway.record(fact)
     job = gateway.cluster.jobs[fact.job_id]
     once.check(job.tenant == fact.tenant, job.request)
     return (job, 201, {}) if job.seq == seq else (job, 200, idempotency.REPLAYED)

@@ -60,8 +60,9 @@ async def create_key(request: Request) -> Response:
     key_id = once.id or new_key_id()
     text = new_key(key_id)
     fact = replace(wish, key_id=key_id, secret_hash=hash_key(text), by=principal.user, request=once.digest)
-    if key_id not in gateway.cluster.keys:
-        await on_record(request, fact, 201)
+    async with gateway.claims.of(once.id):
+        if key_id not in gateway.cluster.keys:
+            await on_record(request, fact, 201)
     return _created(gateway, fact, once, text)
 
 
