@@ -68,8 +68,12 @@ def scaling(body: object, known: Model) -> ModelScaled:
     """The fact for `PATCH /v1/deployments/{name}`. Raises Refused."""
     values = intents.fields_of(body, SCALE_FIELDS)
     user, replicas = intents.user_of(values), values.get("replicas")
-    if not isinstance(replicas, int) or isinstance(replicas, bool):
+    if isinstance(replicas, float) and replicas.is_integer():
+        replicas = int(replicas)  # JSON Schema counts 3.0 as a whole number
+    if replicas is None:
         raise Refused("replicas: missing: give a whole number")
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise Refused(f"replicas: {str(replicas)[:64]!r} is no whole number: give 0 to {REPLICAS_MAX}")
     check_range("replicas", replicas, 0, REPLICAS_MAX)
     return ModelScaled(name=known.name, replicas=replicas, user=user)
 

@@ -172,6 +172,7 @@ def test_the_steps_are_those_of_the_same_matches(name: str) -> None:
 
 # A line of the kernel's log, a number's first letter and a value after its name are read at their beginning, not whole.
 READ_AT_THEIR_BEGINNING: Final = (
+    "services/api_gateway/http/app.py",
     "libs/common/redaction.py",
     "services/node_agent/health/kernel_lines.py",
     "services/api_gateway/openai/request.py",

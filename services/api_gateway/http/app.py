@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway import roles
@@ -37,6 +38,7 @@ from services.api_gateway.http import (
     uploads,
     watch,
 )
+from services.api_gateway.http.answers import ANSWERS
 from services.api_gateway.http.edge import Edge, refuse
 from services.api_gateway.http.openapi import document
 from services.api_gateway.http.queries import principal_of
@@ -67,6 +69,9 @@ ROUTERS = (
     audit.router,
     health.router,
 )
+
+# Every route, from the table of answers; FastAPI's own pages take GET.
+PATHS = {route: compile_path(route[1])[0] for route in ANSWERS}
 
 
 def create_app(gateway: Gateway) -> Edge:
@@ -113,7 +118,16 @@ async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path[:200]}"
     details = {404: f"{what}: there is no such route, see /docs", 405: f"{what}: this method is not taken here, see /docs"}
-    return refuse(Problem(error.status_code, details.get(error.status_code, str(error.detail))), request.scope)
+    answer = refuse(Problem(error.status_code, details.get(error.status_code, str(error.detail))), request.scope)
+    if error.status_code == 405:
+        answer.headers["allow"] = ", ".join(_methods(request))
+    return answer
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that some route takes on this path."""
+    path = request.scope["path"]
+    return sorted({method for (method, _), regex in PATHS.items() if regex.match(path) is not None}) or ["GET"]
 
 
 async def _bug(request: Request, error: Exception) -> Response:

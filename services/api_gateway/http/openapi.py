@@ -26,6 +26,7 @@ from services.api_gateway import (
     roles,
 )
 from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
+from services.api_gateway.http.queries import SEQ_MAX
 from services.api_gateway.identity_intents import KeyWish, TenantWish
 from services.api_gateway.membership_intents import InviteWish, JoinWish
 from services.api_gateway.openai import app as openai
@@ -107,7 +108,7 @@ BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int
 RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))
 # What creates something may carry the header Idempotency-Key.
 CREATING: Final = (("POST", "/v1/jobs"), ("POST", "/v1/allocations"), ("POST", "/v1/deployments"), ("POST", "/v1/keys"))
-PROBLEMS: Final = (400, 401, 403, 404, 409, 410, 413, 422, 425, 426, 503, 507)
+PROBLEMS: Final = (400, 401, 403, 404, 405, 409, 410, 413, 422, 425, 426, 503, 507)
 OPENAI_PROBLEMS: Final = (400, 401, 403, 404, 405, 413, 422, 429, 502, 503, 504)
 
 
@@ -149,7 +150,7 @@ def _bound(parameter: Schema) -> None:
     if parameter["schema"].get("type") == "integer":
         parameter["schema"] |= {
             "minimum": 1 if parameter["name"] == "limit" else 0,
-            "maximum": max(1_000, parameter["schema"]["default"]) if parameter["name"] == "limit" else 1 << 53,
+            "maximum": max(1_000, parameter["schema"]["default"]) if parameter["name"] == "limit" else SEQ_MAX,
         }
 
 

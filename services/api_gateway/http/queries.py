@@ -24,6 +24,8 @@ from services.api_gateway.problems import Problem
 from services.api_gateway.roles import Principal
 
 LIST_SLICE: Final = 200
+# No log has so many commits, and JSON has no larger whole number.
+SEQ_MAX: Final = 1 << 53
 # Rows in one answer.
 PAGE_MAX: Final = 10_000
 # Of a stream: a proxy must not hold back what comes.
@@ -121,7 +123,9 @@ def read(request: Request, kind: type[Q]) -> Q:
         else:
             values[name] = value
     check_known(values, names_of(kind), "query parameter")
-    return convert(values, kind, strict=False)
+    query = convert(values, kind, strict=False)
+    check_range("min_seq", query.min_seq, 0, SEQ_MAX)
+    return query
 
 
 def last_event_id(request: Request) -> int | None:
