@@ -70,6 +70,8 @@ class GpuView(msgspec.Struct):
     service: str = gpu_life.ONLINE
     errors: list[GpuError] = []
     controls: dict[str, Control] = {}
+    # Whether only jobs that have one GPU of the node may use it: its fabric is not up.
+    alone: bool = False
 
     @property
     def held(self) -> int:

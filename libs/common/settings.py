@@ -96,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tail_bytes: int = 2 << 30
     release_ms: int = 30_000
     driver_answer_ms: int = 8_000
+    driver_begin_ms: int = 60_000
     driver_reset_s: int = 60
     sample_ms: int = 100
     alive_file: str = ""
@@ -252,7 +253,8 @@ HELP = {
     "tail_hours": "how long the last 64 KiB of a job's output are kept off its node; counts when the cluster begins",
     "tail_bytes": "how many bytes of them together; counts when the cluster begins",
     "release_ms": "node: how long a device may take to be proved clean after its job; then it is quarantined",
-    "driver_answer_ms": "node: how long the GPU drivers may take to answer; then the device counts as not clean",
+    "driver_answer_ms": "node: how long the GPU drivers may take to answer; a device that is silent twice is out of use until it answers",
+    "driver_begin_ms": "node: how long the first call into a driver and on each device may take: seconds without persistence mode",
     "driver_reset_s": "node: how long a reset may take; meanwhile the vendor's other devices are not asked either",
     "sample_ms": "node: how often its real devices are asked how they are; 10 is possible",
     "alive_file": "file that a service touches every few seconds while it makes progress; empty: none",
@@ -326,7 +328,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "log_connect_ms",
         ),
         *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),
-        *("tail_hours", "tail_bytes", "release_ms", "driver_answer_ms", "driver_reset_s", "sample_ms"),
+        *("tail_hours", "tail_bytes", "release_ms", "driver_answer_ms", "driver_begin_ms", "driver_reset_s", "sample_ms"),
         *("probe_ms", "model_suspect_ms", "access_flush_ms"),
         *("mps_start_ms", "mps_quit_ms"),
         *("model_requests_max", "model_body_bytes", "model_answer_bytes", "model_output_tokens"),

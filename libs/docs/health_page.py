@@ -29,6 +29,14 @@ FOLLOWS = (
     "device that you took out stays lost until you set MUSTER_GPUS_REMOVED to its UUID or PCI address and start the agent; a device that "
     "is bound to another kernel driver (vfio-pci), was exchanged, or whose card is divided otherwise is forgotten by itself. An agent "
     "that starts with an empty state directory knows no device that has left the PCI bus.",
+    "Each call into a driver has a deadline by its kind: MUSTER_DRIVER_BEGIN_MS for the first call and the first on each device, "
+    "MUSTER_DRIVER_ANSWER_MS for all others, MUSTER_DRIVER_RESET_S for a reset. A device that is silent once keeps its last sample, "
+    "marked as stale, and the process that asks is begun again; it is never called clean meanwhile. A device that is silent twice within "
+    "5 minutes without an answer in between is out of use until it answers. An agent that starts again in the same boot waits "
+    "MUSTER_DRIVER_ANSWER_MS at most, because the leases of its jobs run.",
+    "A device whose NVLink fabric is not up (NVSwitch systems: the fabric manager has not registered it, or failed to) is degraded as "
+    "`fabric`: its node takes jobs with one GPU there and no job with several, and `muster why` says so. The fabric is read with each "
+    "sample, so a job that is placed in the first moment after a start may be too early.",
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
     "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. What a "
     "device mends by itself is counted per device, and told of (GpuErrorSeen) once in MUSTER_HEALTH_CORRECTED_WINDOW_S when there is "

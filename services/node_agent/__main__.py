@@ -166,8 +166,13 @@ async def _serve(
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:
     if settings.gpu_driver == "local":
         removed = [part.strip() for part in settings.gpus_removed.split(",") if part.strip()]
-        answer_s, reset_s = settings.driver_answer_ms / 1_000, settings.driver_reset_s
-        return LocalDriver(answer_s, reset_s=reset_s, node_id=settings.node_id, removed=removed)
+        return LocalDriver(
+            answer_s=settings.driver_answer_ms / 1_000,
+            begin_s=settings.driver_begin_ms / 1_000,
+            reset_s=settings.driver_reset_s,
+            node_id=settings.node_id,
+            removed=removed,
+        )
     return SimulatedDriver(settings.node_id, settings.simulated_gpus, settings.simulated_model, settings.simulated_memory_gib)
 
 

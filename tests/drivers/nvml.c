@@ -1,6 +1,6 @@
 /* A libnvidia-ml.so.1: cards built like H100 at the ABI of driver 580, each on a PCI bus of its own. See fake.h for what tests tell it;
  * keys: count, name, used_mib, pid, mig (its mode at first), degrees, unwell, recovery (its action), pending (its mode changes by a reset only),
- * links (how many of NVLink), switch (whether they end at one), xids (its events). A file nvidia.reset is a reset of all cards, at the next
+ * fabric and fabric_status (of NVSwitches), persistent, links (how many of NVLink), switch (whether they end at one), xids (its events). A file nvidia.reset is a reset of all cards, at the next
  * nvmlInit. */
 #define LIBRARY "nvidia"
 #include "fake.h"
@@ -17,6 +17,8 @@ typedef struct { u64 total, free, used; } memory_v1;
 typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2;
 typedef struct { unsigned gpu, memory; } rates;
 typedef struct { unsigned version, sensor; int degrees; } temperature_v1;
+typedef struct { unsigned char uuid[16]; int status; unsigned clique; unsigned char state; } fabric_v1;
+typedef struct { unsigned version; unsigned char uuid[16]; int status; unsigned clique; unsigned char state; unsigned health; } fabric_v2;
 typedef struct { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; } process;
 typedef union { double d; unsigned u; u64 ull; } value;
 typedef struct { unsigned id, scope; long long at, latency; unsigned type; int code; value value; } field;
@@ -192,6 +194,21 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, pci_info *i
     return OK;
 }
 
+/* The fabric of NVSwitches: its state (0: none) and, once that is 3, the status with which it came to its end. */
+int nvmlDeviceGetGpuFabricInfoV(void *device, fabric_v2 *info) {
+    CHECK(index_of(device));
+    if (info->version != (sizeof *info | (2u << 24))) return VERSION;
+    info->state = (unsigned char)number_of("fabric", index_of(device), 0);
+    info->status = (int)number_of("fabric_status", index_of(device), 0);
+    return OK;
+}
+int nvmlDeviceGetGpuFabricInfo(void *device, fabric_v1 *info) {
+    CHECK(index_of(device));
+    info->state = (unsigned char)number_of("fabric", index_of(device), 0);
+    info->status = (int)number_of("fabric_status", index_of(device), 0);
+    return OK;
+}
+
 /* Events. */
 int nvmlEventSetCreate(void **set) { CHECK(-1); *set = (void *)1; return OK; }
 int nvmlEventSetFree(void *set) { (void)set; return OK; }
@@ -221,6 +238,7 @@ int nvmlDeviceSetGpuLockedClocks(void *device, unsigned low, unsigned high) {
 }
 int nvmlDeviceResetGpuLockedClocks(void *device) { CHECK(index_of(device)); of(device)->low_mhz = of(device)->high_mhz = 0; return OK; }
 int nvmlDeviceSetPersistenceMode(void *device, unsigned on) { CHECK(index_of(device)); of(device)->persistent = (int)on; return OK; }
+int nvmlDeviceGetPersistenceMode(void *device, unsigned *on) { CHECK(index_of(device)); *on = (unsigned)number_of("persistent", index_of(device), of(device)->persistent); return OK; }
 int nvmlDeviceSetComputeMode(void *device, unsigned mode) { CHECK(index_of(device)); of(device)->mode = (int)mode; return OK; }
 /* As on most cards: it counts after a reset. */
 int nvmlDeviceGetEccMode(void *device, unsigned *now, unsigned *pending) {

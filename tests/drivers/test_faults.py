@@ -20,6 +20,8 @@ from tests.drivers.fakes import Fakes
 
 FIRST, SECOND, THIRD = (GpuId(f"GPU-fake-{index}") for index in range(3))
 ANSWER_S, BEGIN_S, ASIDE_S = 0.5, 20.0, 0.4
+# Of a child that is begun again: it must import the bindings within it.
+COLD_S = 5.0
 
 
 def waiting_for(answer_s: float, aside_s: float = ASIDE_S, command: tuple[str, ...] = ()) -> LocalDriver:
@@ -32,6 +34,7 @@ async def driver(fakes: Fakes) -> AsyncIterator[LocalDriver]:
     driver = waiting_for(10.0)
     await driver.inventory()
     driver.vendors[0].process.answer_s = ANSWER_S
+    driver.vendors[0].process.begin_s = COLD_S
     yield driver
     await driver.close()
 
@@ -40,10 +43,47 @@ async def happened(driver: LocalDriver) -> list[tuple[str, str]]:
     return [(event.kind, event.pci_bus) for event in await driver.events()]
 
 
-async def test_a_device_whose_call_hangs_is_named_and_the_others_go_on(driver: LocalDriver, fakes: Fakes) -> None:
+async def stale(driver: LocalDriver) -> list[str]:
+    """The devices of which a round gives only the last sample."""
+    return [uuid for uuid, sample in (await driver.sample()).items() if sample.stale]
+
+
+@pytest.mark.attack
+async def test_one_silent_call_keeps_what_is_known_of_all_devices(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
+    found = await driver.sample()
+    assert [(uuid, sample.stale) for uuid, sample in found.items()] == [(FIRST, False), (SECOND, True), (THIRD, False)]
+    assert await driver.unclean([FIRST]) == {}
+    fakes.tell("nvidia", "count * 3")
+    assert await stale(driver) == [] and await happened(driver) == []
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
+    assert await stale(driver) == [SECOND]
+    assert await happened(driver) == []
+
+
+@pytest.mark.attack
+async def test_one_silent_call_for_events_takes_no_device_of_the_vendor_out(driver: LocalDriver, fakes: Fakes) -> None:
+    await driver.events()
+    fakes.tell("nvidia", "count * 3", "nvmlEventSetWait_v2 * hang")
+    assert await happened(driver) == []
+    fakes.tell("nvidia", "count * 3")
+    assert await stale(driver) == [] and list(await driver.sample()) == [FIRST, SECOND, THIRD]
+    assert await happened(driver) == []
+
+
+async def test_a_stale_device_is_never_clean(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
+    assert await stale(driver) == [SECOND]
+    driver.vendors[0].aside_s = 60.0
+    assert await driver.unclean([SECOND]) == {SECOND: "its driver does not answer"}
+
+
+async def test_a_device_whose_call_hangs_twice_is_named_and_the_others_go_on(driver: LocalDriver, fakes: Fakes) -> None:
     child = driver.vendors[0].process.child
     assert child is not None
+    driver.vendors[0].aside_s = 60.0
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
+    assert await stale(driver) == [SECOND]
     assert list(await driver.sample()) == [FIRST, THIRD]
     assert await happened(driver) == [(r.WEDGED, "0000:02:00.0")]
     assert child.returncode == -signal.SIGKILL
@@ -55,6 +95,7 @@ async def test_a_device_whose_call_hangs_is_named_and_the_others_go_on(driver: L
 
 async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(driver: LocalDriver, fakes: Fakes) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetPowerUsage 1 hang")
+    await driver.sample()
     for pause_s in (ASIDE_S, 2 * ASIDE_S):
         assert list(await driver.sample()) == [FIRST, THIRD]
         assert driver.vendors[0].aside["0000:02:00.0"][1] == pause_s
@@ -65,21 +106,24 @@ async def test_a_wedged_device_is_tried_again_later_and_is_back_when_it_answers(
 
 
 async def test_a_driver_that_hangs_as_a_whole_is_named_as_such(driver: LocalDriver, fakes: Fakes) -> None:
-    driver.vendors[0].process.begin_s = ANSWER_S
-    fakes.tell("nvidia", "nvmlInitWithFlags * hang", "nvmlDeviceGetPowerUsage * hang")
+    vendor = driver.vendors[0]
+    vendor.process.begin_s = ANSWER_S
+    await vendor.process.close()
+    fakes.tell("nvidia", "nvmlInitWithFlags * hang")
+    assert len(await stale(driver)) == 3
     assert await driver.sample() == {}
-    assert await happened(driver) == [(r.WEDGED, "0000:01:00.0"), (r.WEDGED, "")]
+    assert (await happened(driver))[0] == (r.WEDGED, "")
     assert await driver.unclean([FIRST]) == {FIRST: "its driver does not answer"}
     fakes.tell("nvidia", "count * 3")
-    driver.vendors[0].process.begin_s = BEGIN_S
-    await asyncio.sleep(ASIDE_S)
+    vendor.process.begin_s = BEGIN_S
+    vendor.aside.clear()
     assert list(await driver.sample()) == [FIRST, SECOND, THIRD]
-    assert await happened(driver) == [(r.ANSWERS, ""), (r.ANSWERS, "0000:01:00.0")]
 
 
-async def test_a_driver_that_hangs_when_the_agent_begins_leaves_it_without_these_devices_only(fakes: Fakes) -> None:
+async def test_a_device_that_hangs_when_the_first_agent_begins_is_asked_twice(fakes: Fakes) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceGetName 1 hang")
     driver = waiting_for(2.0)
+    driver.vendors[0].process.begin_s = COLD_S
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, THIRD]
     assert await happened(driver) == [(r.WEDGED, "0000:02:00.0")]
     await driver.close()
@@ -103,15 +147,17 @@ async def test_a_device_that_is_lost_before_the_agent_begins_is_not_of_its_inven
     await driver.close()
 
 
-async def test_a_command_that_hangs_sets_its_device_aside(driver: LocalDriver, fakes: Fakes) -> None:
+async def test_a_command_that_hangs_fails_and_takes_no_device_out(driver: LocalDriver, fakes: Fakes) -> None:
     fakes.tell("nvidia", "count * 3", "nvmlDeviceSetPowerManagementLimit 2 hang")
     with pytest.raises(Unavailable, match=r"nvidia 0000:03:00.0 did not answer within 0.5 s"):
         await driver.control(THIRD, r.SetPowerCap(300_000))
-    assert list(await driver.sample()) == [FIRST, SECOND]
+    assert list(await driver.sample()) == [FIRST, SECOND, THIRD] and await happened(driver) == []
 
 
 async def test_waiting_for_events_may_hang_too(driver: LocalDriver, fakes: Fakes) -> None:
+    driver.vendors[0].aside_s = 60.0
     fakes.tell("nvidia", "count * 3", "nvmlEventSetWait_v2 * hang")
+    assert await happened(driver) == []
     assert await happened(driver) == [(r.WEDGED, "")]
     assert await driver.sample() == {}
 

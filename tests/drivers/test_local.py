@@ -51,7 +51,7 @@ async def test_a_vendor_without_devices_keeps_no_process(fakes: Fakes) -> None:
 
 async def test_a_driver_that_hangs_wedges_no_other_vendor(fakes: Fakes) -> None:
     fakes.tell("amd", "amdsmi_init * hang")
-    driver = LocalDriver(2.0)
+    driver = LocalDriver(2.0, begin_s=4.0)
     assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
     assert list(await driver.sample()) == [FIRST, SECOND]
     assert [(event.kind, event.vendor, event.pci_bus) for event in await driver.events()] == [("driver_wedged", "amd", "")]
@@ -89,7 +89,7 @@ def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(
 
 def test_a_driver_that_hangs_is_one_line_too(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
     fakes.tell("nvidia", "nvmlDeviceGetCount_v2 * hang")
-    monkeypatch.setenv("MUSTER_DRIVER_ANSWER_MS", "1000")
+    monkeypatch.setenv("MUSTER_DRIVER_BEGIN_MS", "1000")
     assert "the driver of nvidia did not answer within 1 s" in local_gpus.survey()
     monkeypatch.setattr(local_gpus, "SURVEY_S", 0.5)
     assert "do not answer" in local_gpus.survey()

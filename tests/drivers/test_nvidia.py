@@ -134,8 +134,7 @@ async def test_an_order_is_carried_out_and_says_why_it_was_not(driver: LocalDriv
     driver.vendors[0].process.answer_s = 0.5
     found = await carry_out(driver, power)
     assert (found.outcome, "did not answer within 0.5 s" in found.detail) == ("failed", True)
-    assert "its driver does not answer" in (await carry_out(driver, power)).detail
-    assert list(await driver.sample()) == [SECOND]
+    assert list(await driver.sample()) == [FIRST, SECOND]
 
 
 async def test_what_a_device_does_not_take_is_refused_and_what_it_does_not_have_is_lacking(driver: LocalDriver, fakes: Fakes) -> None:
@@ -175,4 +174,22 @@ async def test_a_reset_is_nvidias_own_tool_has_a_deadline_of_its_own_and_its_ref
     await driver.close()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert await driver.control(SECOND, r.Reset()) == Lacking("nvidia-smi is not on PATH")
+    await driver.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ((), ""),
+        (("fabric * 3",), ""),
+        (("fabric * 1",), "its registration has not started: is the fabric manager running?"),
+        (("fabric * 2", "nvmlDeviceGetGpuFabricInfoV * 13"), "its registration is in progress: is the fabric manager running?"),
+        (("fabric * 3", "fabric_status * 999"), "its registration failed: Unknown Error"),
+    ],
+)
+async def test_fabric_that_is_not_up_is_told_with_its_reason(fakes: Fakes, told: tuple[str, ...], why: str) -> None:
+    fakes.tell("nvidia", *told)
+    driver = LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 10.0, 20.0))])
+    await driver.inventory()
+    assert [sample.fabric for sample in (await driver.sample()).values()] == [why, why]
     await driver.close()

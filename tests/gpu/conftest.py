@@ -1,6 +1,7 @@
 """One look at the machine for all tests, and one cluster whose only node is this machine with its own devices."""
 
 import asyncio
+import ctypes
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,11 @@ class Machine(NamedTuple):
 
 @pytest.fixture(scope="session")
 def machine() -> Machine:
+    """Skips without a GPU, and without libcuda: a container may have the driver's tools and not its CUDA library."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        pytest.skip(f"no CUDA driver library here: {error}")
     found, why = asyncio.run(_look())
     if not found.gpus:
         pytest.skip(f"no NVIDIA GPU here: {why}")

@@ -13,7 +13,8 @@ class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
     """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal ...). Said again, the last counts.
 
     `verdict` (`error_catalogue.VERDICTS`) is what it takes to bring the device back, `source` who told of the fault (driver, kernel_log,
-    release ...); empty where nobody knows.
+    release ...); empty where nobody knows. `alone`: the device serves only jobs that have one GPU of the
+    node, because its fabric is not up.
     """
 
     node_id: NodeId
@@ -23,6 +24,7 @@ class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
     detail: str = ""
     verdict: str = ""
     source: str = ""
+    alone: bool = False
 
 
 class GpuRecovered(Fact, frozen=True, tag="gpu.recovered"):

@@ -19,6 +19,7 @@ def faulted(cluster: Cluster, fact: f.GpuFaulted, stamp: Stamp) -> Change:
     if view is None or after is None:
         return NOTHING
     view.health, view.reason, view.detail, view.verdict = after, fact.reason, fact.detail, fact.verdict
+    view.alone = fact.alone
     follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.faulted")
     return Change((), (fact.node_id,))
 
@@ -27,7 +28,7 @@ def recovered(cluster: Cluster, fact: f.GpuRecovered, stamp: Stamp) -> Change:
     view = _spoken_of(cluster, fact)
     if view is None or (view.health, "gpu.recovered") not in gpu_life.HEALTH_LIFE:
         return NOTHING
-    view.health, view.reason, view.detail, view.verdict = gpu_life.HEALTHY, "", "", ""
+    view.health, view.reason, view.detail, view.verdict, view.alone = gpu_life.HEALTHY, "", "", "", False
     follow_devices(cluster, cluster.nodes[fact.node_id], "gpu.recovered")
     return Change((), (fact.node_id,))
 
@@ -112,7 +113,7 @@ def follow_devices(cluster: Cluster, node: Node, event: str) -> None:
 def forget_health(cluster: Cluster, node: Node) -> None:
     """What the agent that knew has said; another one finds again what is still so."""
     for view in node_gpus(cluster, node):
-        view.health, view.reason, view.detail, view.verdict = gpu_life.HEALTHY, "", "", ""
+        view.health, view.reason, view.detail, view.verdict, view.alone = gpu_life.HEALTHY, "", "", "", False
 
 
 def _spoken_of(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled) -> GpuView | Claim | None:

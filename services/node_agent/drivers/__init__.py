@@ -27,6 +27,8 @@ class Driver(Protocol):
     baseline: dict[str, int]
     # The devices that the machine has: what the agent before this one knew goes in before `inventory`, the next agent's comes out after it.
     had: Sequence[Device]
+    # Whether the inventory is waited for no longer than any other answer: jobs may run whose lease is this agent's to renew.
+    hurry: bool
     # Devices of the inventory that their driver does not show. Known once `inventory` was.
     absent: Mapping[GpuId, Absent]
 

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.common.errors import Refused, Unavailable
 from libs.common.model import Gpu, GpuId
 from libs.common.topology import Topology
@@ -32,10 +34,8 @@ from services.node_agent.drivers.readings import (
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import Part, groups, switch, topology
 from services.node_agent.drivers.vendor_devices import VendorDevices
-from services.node_agent.drivers.vendor_process import RESET_S, VendorProcess
+from services.node_agent.drivers.vendor_process import ANSWER_S, BEGIN_S, RESET_S, VendorProcess
 
-# The first answer includes loading the libraries and waking the devices.
-ANSWER_S: Final = 8.0
 # What contexts of monitors and the driver's own caches may add.
 SLACK_BYTES: Final = 256 << 20
 
@@ -56,6 +56,7 @@ class LocalDriver:
         reset_s: float = RESET_S,
         node_id: str = "",
         removed: Collection[str] = (),
+        begin_s: float = BEGIN_S,
     ) -> None:
         """`removed` are the GPUs, by UUID or PCI address, that an operator took out of the machine, or out of Muster's hands."""
         self.node_id, self.removed = node_id, removed
@@ -63,8 +64,10 @@ class LocalDriver:
         self.parts: list[Part] = []
         self.nodes: DeviceNodes = {}
         self.capabilities: Capabilities = {}
-        self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, answer_s, reset_s=reset_s)) for vendor in VENDORS]
+        self.vendors = vendors or [VendorDevices(VendorProcess(vendor, answer_s, begin_s, reset_s=reset_s)) for vendor in VENDORS]
         self.baseline: dict[str, int] = {}
+        self.hurry = False
+        self.latest: dict[GpuId, Sample] = {}
         self.had: Sequence[Device] = ()
         self.absent: Mapping[GpuId, Absent] = {}
 
@@ -72,6 +75,7 @@ class LocalDriver:
         """Of those that the machine has. A vendor that does not answer has those that it had."""
         for vendor in self.vendors:
             had = [device for device in self.had if device.vendor == vendor.process.vendor]
+            vendor.process.hurry = self.hurry
             vendor.had = {device.pci_bus: device for device in had if not {device.uuid, device.pci_bus} & set(self.removed)}
         await asyncio.gather(*(vendor.discover() for vendor in self.vendors))
         if not any(vendor.devices for vendor in self.vendors):
@@ -80,6 +84,8 @@ class LocalDriver:
         self.parts = await asyncio.to_thread(self._parts)
         self.nodes = await asyncio.to_thread(self._nodes)
         self.capabilities = await asyncio.to_thread(self._capabilities)
+        for vendor in self.vendors:
+            vendor.process.hurry = False
         seats, links = {part.pci_bus: part.seat for part in self.parts}, groups(self.parts)
         self.absent = await asyncio.to_thread(self._absent)
         shown = [device for _, _, device in self._devices()]
@@ -140,7 +146,12 @@ class LocalDriver:
         return Modes(mig, *("" if isinstance(mode, Lacking) else mode for mode in (device.compute_partition, device.memory_partition)))
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        return await self._sample(None)
+        """Of one that was silent once, the last sample, as stale."""
+        found = await self._sample(None)
+        stale = [uuid for uuid, vendor, device in self._devices() if uuid not in found and vendor.is_stale(device.pci_bus)]
+        kept = {uuid: replace(self.latest[uuid], stale=True) for uuid in stale if uuid in self.latest}
+        self.latest = {uuid: {**found, **kept}[uuid] for uuid, _, _ in self._devices() if uuid in found or uuid in kept}
+        return self.latest
 
     async def _sample(self, wanted: Sequence[GpuId] | None) -> dict[GpuId, Sample]:
         """Of all devices, or of these only, so that nobody waits for another one that hangs."""
@@ -191,7 +202,8 @@ class LocalDriver:
     def _held(self, device: Device, sample: Sample | None, vendor: VendorDevices) -> str:
         """What still holds a device; empty when nothing does."""
         if sample is None:
-            return "its driver does not answer" if vendor.is_aside(device.pci_bus) else "the device is lost"
+            silent = vendor.is_aside(device.pci_bus) or vendor.is_stale(device.pci_bus)
+            return "its driver does not answer" if silent else "the device is lost"
         used = sample.memory_used_bytes
         if isinstance(used, Lacking):
             return _by_processes(sample)

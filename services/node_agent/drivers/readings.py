@@ -53,6 +53,7 @@ class Link(msgspec.Struct, frozen=True):
 class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What a device is. `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut by
     MIG now, the partitions are the modes that it is in. `power_mw` and `clocks_mhz` are what its power limit and its clocks can be set to.
+    `persistent`: the driver stays loaded while no process uses the device.
     """
 
     pci_bus: str
@@ -70,6 +71,7 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     links: tuple[Link, ...] | Lacking = NOT_READ
     power_mw: tuple[int, int] | Lacking = NOT_READ
     clocks_mhz: tuple[int, int] | Lacking = NOT_READ
+    persistent: bool | Lacking = NOT_READ
 
 
 class Modes(msgspec.Struct, frozen=True):
@@ -82,13 +84,15 @@ class Modes(msgspec.Struct, frozen=True):
 
 class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How a device is. ECC errors are those since the driver was loaded; `throttled` names what slows its clocks; `recovery_action` is
-    NVML's (`error_catalogue.RECOVERY_ACTIONS`). What is `simulated` was measured of the processes that run there,
-    on no device.
+    NVML's (`error_catalogue.RECOVERY_ACTIONS`). `fabric` says why the device's NVLink fabric is not up; empty: it is, or it has none.
+    `stale`: the device did not answer this time, and this is its last sample. What is `simulated` was measured of the processes that
+    run there, on no device.
     """
 
     pci_bus: str
     at_ns: int
     simulated: bool = False
+    stale: bool = False
     busy_percent: Reading = NOT_READ
     memory_busy_percent: Reading = NOT_READ
     encoder_percent: Reading = NOT_READ
@@ -118,6 +122,7 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     fan_percent: Reading = NOT_READ
     throttled: tuple[str, ...] | Lacking = NOT_READ
     processes: tuple[Process, ...] | Lacking = NOT_READ
+    fabric: str | Lacking = NOT_READ
 
 
 class Event(msgspec.Struct, frozen=True):

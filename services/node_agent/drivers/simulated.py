@@ -102,6 +102,7 @@ class SimulatedDriver:
         self.capabilities: Capabilities = {}
         self.instances: dict[GpuId, simulated_mig.Instances] = {}
         self.baseline: dict[str, int] = {}
+        self.hurry = False
         self.had: Sequence[Device] = ()
         self.absent: Mapping[GpuId, Absent] = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict

@@ -13,13 +13,16 @@ from pathlib import Path
 import msgspec
 
 from services.node_agent.drivers.absent import FILE, Had
-from services.node_agent.drivers.local import ANSWER_S, LocalDriver
+from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Device
+from services.node_agent.drivers.vendor_process import ANSWER_S, BEGIN_S
 
 
 async def survey(state: str = "") -> dict[str, object]:
     removed = [part.strip() for part in os.environ.get("MUSTER_GPUS_REMOVED", "").split(",") if part.strip()]
-    driver = LocalDriver(float(os.environ.get("MUSTER_DRIVER_ANSWER_MS", ANSWER_S * 1_000)) / 1_000, removed=removed)
+    answer_s = float(os.environ.get("MUSTER_DRIVER_ANSWER_MS", ANSWER_S * 1_000)) / 1_000
+    begin_s = float(os.environ.get("MUSTER_DRIVER_BEGIN_MS", BEGIN_S * 1_000)) / 1_000
+    driver = LocalDriver(answer_s, removed=removed, begin_s=begin_s)
     driver.had = _had(Path(state)) if state else ()
     try:
         gpus = [gpu for gpu in await driver.inventory() if gpu.uuid not in driver.absent]

@@ -1,23 +1,27 @@
 """The devices of one vendor on this machine, as its child tells them, and what became of those that did not answer.
 
-A device whose call never came back is set aside, and the others are asked of another child; each time that it is tried again and does not
-answer it is left alone for longer. What happened to it is an event, once.
+One call that never came back proves little: the child is begun again, and what was known of the device stays, as stale. A second one
+within STALE_S sets the device aside, and each time that it is tried again and does not answer it is left alone for longer. The others are
+asked of another child meanwhile. What happened to a device is an event, once.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from typing import Final
 
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Answer, Ask, Command, Device, Event, Fault, Happened, Listed, Sample
-from services.node_agent.drivers.vendor_process import Silent, VendorProcess
+from services.node_agent.drivers.vendor_process import ALL, Silent, VendorProcess
 
 ASIDE_FIRST_S: Final = 30.0
 ASIDE_MAX_S: Final = 600.0
 EVENTS_KEPT: Final = 1_000
-# The vendor as a whole, where a device's address is asked for.
-ALL: Final = ""
+# A second silence within so long sets a device aside; a good answer in between forgives the first.
+STALE_S: Final = 300.0
+
+logger = logging.getLogger(__name__)
 
 
 class VendorDevices:
@@ -31,16 +35,17 @@ class VendorDevices:
         self.missing = ""
         self.answers = False
         self.had: dict[str, Device] = {}
+        self.silent_at: dict[str, float] = {}
         self.aside: dict[str, tuple[float, float]] = {}
         self.lost: dict[str, str] = {}
         self.unsaid: list[Event] = []
 
     async def discover(self) -> None:
-        """One that is there and does not answer is what it was before."""
+        """One that is there and does not answer is what it was before; one that was never seen is asked twice."""
         try:
-            (found,) = await self.process.ask(Ask(r.LIST))
+            (found,) = await self._list()
         except Silent as error:
-            self._set_aside(error)
+            self._was_silent(error)
             self.missing, self.answers, self.devices = str(error), False, self.devices or self.had
             return
         assert isinstance(found, Listed), "that is what LIST answers"
@@ -48,8 +53,19 @@ class VendorDevices:
         if not found.devices:
             await self.close()  # a process that has nothing to do
         answers = await self._each(r.DESCRIBE, found.devices)
+        unseen = [one for one in found.devices if one not in answers and one not in self.had and one not in self.devices]
+        answers |= await self._each(r.DESCRIBE, unseen)
         known = {**self.had, **self.devices, **{address: answer for address, answer in answers.items() if isinstance(answer, Device)}}
         self.devices = {address: known[address] for address in found.devices if address in known}
+
+    async def _list(self) -> list[Answer]:
+        try:
+            return await self.process.ask(Ask(r.LIST))
+        except Silent as error:
+            if self.had or self.devices:
+                raise
+            self._was_silent(error)
+            return await self.process.ask(Ask(r.LIST))
 
     async def sample(self, addresses: Sequence[str]) -> dict[str, Sample]:
         """Of those that answer."""
@@ -62,8 +78,9 @@ class VendorDevices:
             try:
                 answers = await self.process.ask(Ask(r.EVENTS))
             except Silent as error:
-                self._set_aside(error)
+                self._was_silent(error)
             else:
+                self.silent_at.pop(ALL, None)
                 self.unsaid += [event for found in answers if isinstance(found, Happened) for event in _events(found)]
         said, self.unsaid = self.unsaid[:EVENTS_KEPT], []
         return said
@@ -73,27 +90,34 @@ class VendorDevices:
         try:
             return (await self.process.ask(Ask(r.CONTROL, (address,), command)))[0]
         except Silent as error:
-            self._set_aside(error)
+            self._was_silent(error)
             raise
 
     def is_aside(self, address: str) -> bool:
         return self._is_aside(ALL) or self._is_aside(address)
 
+    def is_stale(self, address: str) -> bool:
+        """Whether it was silent when it was asked last, and is not set aside."""
+        return (address in self.silent_at or ALL in self.silent_at) and not self.is_aside(address)
+
     async def close(self) -> None:
         await self.process.close()
 
     async def _each(self, verb: str, addresses: Sequence[str]) -> dict[str, Answer]:
-        """Each round ends with all answered, or with one more set aside."""
+        """Each round ends with all answered, or with one more that was silent. The stale ones are last: nothing waits for them."""
         found: dict[str, Answer] = {}
+        silent: dict[str, None] = {}
         left = [address for address in addresses if not self.is_aside(address)]
-        while left:
+        left.sort(key=lambda address: address in self.silent_at)
+        while left and ALL not in silent:
             try:
                 answers: Sequence[Answer] = await self.process.ask(Ask(verb, tuple(left)))
             except Silent as error:
                 answers = error.answers
-                self._set_aside(error)
+                silent[error.device] = None
+                self._was_silent(error)
             found.update(zip(left, answers, strict=False))
-            left = [address for address in left if address not in found and not self.is_aside(address)]
+            left = [address for address in left if address not in {**found, **silent} and not self.is_aside(address)]
         for address, answer in found.items():
             self._answered(address, answer)
         return found
@@ -105,10 +129,21 @@ class VendorDevices:
                 self._say(address, r.LOST, answer.text)
             return
         for each in (ALL, address):
+            self.silent_at.pop(each, None)
             if each in self.aside or each in self.lost:
                 self.aside.pop(each, None)
                 self.lost.pop(each, None)
                 self._say(each, r.ANSWERS)
+
+    def _was_silent(self, error: Silent) -> None:
+        """Keep what is known at first; the second time within STALE_S, and when it is tried again, set aside."""
+        now_s = asyncio.get_running_loop().time()
+        before_s = self.silent_at.get(error.device)
+        if error.device not in self.aside and (before_s is None or now_s > before_s + STALE_S):
+            self.silent_at[error.device] = now_s
+            logger.warning("%s: what is known of it is kept until it is silent again", error)
+            return
+        self._set_aside(error)
 
     def _set_aside(self, error: Silent) -> None:
         _, pause_s = self.aside.get(error.device, (0.0, 0.0))

@@ -21,6 +21,13 @@ from services.node_agent.drivers.readings import LIST, Answer, Ask, Listed, Rese
 LINE_BYTES_MAX: Final = 1 << 20
 DEATH_S: Final = 1.0
 RESET_S: Final = 60.0
+# How long a call may take, by its kind. Without persistence mode the driver of NVIDIA initialises each GPU again for the first process
+# that opens it, which takes seconds for each.
+ANSWER_S: Final = 8.0
+BEGIN_S: Final = 60.0
+
+# The vendor as a whole, where a device's address is asked for.
+ALL: Final = ""
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +44,23 @@ class Silent(Unavailable):
 
 
 class VendorProcess:
-    """`answer_s` is for each line; the first of a child, which has to load its library and wake the devices, has `begin_s`, and a reset
-    `reset_s`: who ends it half-way may lose the device.
+    """The deadlines, by the kind of call:
+
+    | call | deadline |
+    | --- | --- |
+    | the start of a child: it loads the library, initialises the driver, lists the devices | `begin_s` |
+    | the first call of a child on a device, and the first one for events: it may wake the device | `begin_s` |
+    | every other call | `answer_s` |
+    | a reset: ending it half-way may lose the device | `reset_s` |
+
+    With `hurry` the first two have `answer_s` too: the agent's jobs have a lease that runs while it waits.
     """
 
     def __init__(self, vendor: str, answer_s: float, begin_s: float, command: Sequence[str] = (), reset_s: float = RESET_S) -> None:
         self.vendor, self.answer_s, self.begin_s, self.reset_s = vendor, answer_s, begin_s, reset_s
         self.command = command or (sys.executable, "-P", "-m", "services.node_agent.drivers.child", vendor, str(os.getpid()))
+        self.hurry = False
+        self.warm: set[str] = set()
         self.child: asyncio.subprocess.Process | None = None
         self.turn = asyncio.Lock()
         self.opened = False
@@ -74,16 +91,23 @@ class VendorProcess:
         if self.listed.missing:
             raise ValueError(f"has nothing here: {self.listed.missing}")
         _write(child, ask)
-        for _ in range(max(1, len(ask.devices))):
-            answers.append(await self._line(child, self.reset_s if isinstance(ask.command, Reset) else self.answer_s))
+        for device in ask.devices or (ALL,):
+            answers.append(await self._line(child, self._within_s(ask, device)))
+            self.warm.add(device)
+
+    def _within_s(self, ask: Ask, device: str) -> float:
+        if isinstance(ask.command, Reset):
+            return self.reset_s
+        return self.answer_s if self.hurry or device in self.warm else max(self.begin_s, self.answer_s)
 
     async def _begin(self) -> asyncio.subprocess.Process:
         """What hangs before its first answer is the vendor; afterwards it is the device that was asked."""
         self.opened, pipe = False, asyncio.subprocess.PIPE
         child = await asyncio.create_subprocess_exec(*self.command, stdin=pipe, stdout=pipe, limit=LINE_BYTES_MAX, start_new_session=True)
         self.child = child
+        self.warm.clear()
         _write(child, Ask(LIST))
-        answer = await self._line(child, self.begin_s)
+        answer = await self._line(child, self.answer_s if self.hurry else self.begin_s)
         if not isinstance(answer, Listed):
             raise ValueError("did not say which devices there are")
         self.listed, self.opened = answer, not answer.missing

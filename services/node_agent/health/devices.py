@@ -39,12 +39,15 @@ WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a device. `verdict` is empty where only waiting helps (too hot, not clean yet)."""
+    """One thing that is wrong with a device. `verdict` is empty where only waiting helps (too hot, not clean yet).
+    `alone`: see GpuFaulted.
+    """
 
     health: str
     detail: str = ""
     verdict: str = ""
     source: str = ""
+    alone: bool = False
 
 
 # What the log was last told of a device that was not well: that it is; and where nobody knows whether it was told.
@@ -294,14 +297,17 @@ def _recovered(devices: Devices, node_id: NodeId, uuid: GpuId) -> NodeFact:
 
 
 def _fault(node_id: NodeId, uuid: GpuId, reason: str, trouble: Trouble) -> NodeFact:
-    health, detail, verdict, source = trouble.health, trouble.detail, trouble.verdict, trouble.source
-    return f.GpuFaulted(node_id=node_id, uuid=uuid, health=health, reason=reason, detail=detail, verdict=verdict, source=source)
+    told = msgspec.structs.asdict(trouble)
+    return f.GpuFaulted(node_id=node_id, uuid=uuid, reason=reason, **told)
 
 
 def _worst(devices: Devices, uuid: GpuId) -> tuple[str, Trouble] | None:
-    """Of equal ones the hardest verdict, then the one that was first."""
+    """Of equal ones the hardest verdict, then the one that was first. It has one GPU a job if any trouble says so."""
     troubles = devices.troubles.get(uuid, {})
-    return max(troubles.items(), key=lambda one: (HEALTHS.index(one[1].health), _rank(one[1].verdict)), default=None)
+    worst = max(troubles.items(), key=lambda one: (HEALTHS.index(one[1].health), _rank(one[1].verdict)), default=None)
+    if worst is None or worst[1].alone or not any(trouble.alone for trouble in troubles.values()):
+        return worst
+    return worst[0], msgspec.structs.replace(worst[1], alone=True)
 
 
 def _rank(verdict: str) -> int:

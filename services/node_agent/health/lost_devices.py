@@ -52,7 +52,7 @@ async def keep(memory: Memory, driver: Driver, boot_id: str) -> None:
 async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> Sequence[Gpu]:
     """The devices of this machine, and what the agent before this one knew of them. A device that was taken out is forgotten."""
     before = await had(memory)
-    driver.had = before.devices
+    driver.had, driver.hurry = before.devices, before.boot_id == boot_id
     inventory = await driver.inventory()
     gone = {device.uuid for device in before.devices} - {device.uuid for device in driver.had}
     devices.begin(known, boot_id, shown(driver, inventory), await memory.kept(devices.FILE), gone)

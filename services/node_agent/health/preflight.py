@@ -76,7 +76,7 @@ class Preflight:
         for uuid in uuids:
             sample = self.sampling.latest.get(uuid)
             bad = wrong(sample, self.pause_c) if sample is not None else None
-            left = NO_ANSWER if sample is None else held.get(uuid, "")
+            left = NO_ANSWER if sample is None or sample.stale else held.get(uuid, "")
             if bad is not None:
                 found[uuid] = bad
             elif left:

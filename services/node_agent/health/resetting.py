@@ -63,7 +63,7 @@ async def _refused(driver: Driver, uuid: GpuId) -> DeviceReset | None:
 
 
 def _found(uuid: GpuId, held: Mapping[GpuId, str], sample: Sample | None) -> DeviceReset:
-    if sample is None:
+    if sample is None or sample.stale:
         return DeviceReset(uuid, "it does not answer after its reset")
     if sample.remap_pending == 1 or (isinstance(sample.recovery_action, int) and sample.recovery_action != NO_ACTION):
         return DeviceReset(uuid, "after its reset its driver still asks for one")

@@ -28,6 +28,7 @@ DRIVER: Final = "driver"
 KERNEL_LOG: Final = "kernel_log"
 REMAP_PENDING: Final = "remap_pending"
 REMAP_FAILED: Final = "remap_failed"
+FABRIC: Final = "fabric"
 # What a driver's event is called in the catalogue. Of a double-bit error and of a device that is gone NVIDIA's kernel module tells too,
 # as Xid 48 and 79: the same fault has one name.
 ERRORS: Final = {r.ECC: "uncorrectable", r.LOST: "lost", r.RESET_BEGAN: "driver_reset", r.PAGE_FAULT: "page_fault"}
@@ -123,5 +124,7 @@ class Watch:
         if isinstance(sample.remap_pending, int):
             waits = "a row remap waits for a reset, which is done when nobody has the device"
             yield REMAP_PENDING, sample.remap_pending > 0, Trouble(gpu_life.DEGRADED, waits, e.DRAIN_THEN_RESET, DRIVER)
+        if isinstance(sample.fabric, str):
+            yield FABRIC, bool(sample.fabric), Trouble(gpu_life.DEGRADED, sample.fabric, source=DRIVER, alone=True)
         if isinstance(sample.remap_failed, int):
             yield REMAP_FAILED, sample.remap_failed > 0, Trouble(gpu_life.OFFLINE, "a row could not be remapped", e.REPLACE, DRIVER)

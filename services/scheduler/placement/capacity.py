@@ -231,10 +231,11 @@ class Capacity:
 
     def _build(self, index: int, node: Node, views: list[GpuView], jobs: dict[JobId, Job]) -> Place:
         gpus = [view.gpu for view in views]
-        build = key_of(gpus, node.sockets)
+        single = _is_single(views)
+        build = key_of(gpus, node.sockets, single)
         hardware = self._hardware.get(build)
         if hardware is None:
-            hardware = self._hardware[build] = Hardware(gpus, node.sockets)
+            hardware = self._hardware[build] = Hardware(gpus, node.sockets, single)
         place = self.places[index] = Place(index, node, views, hardware, jobs)
         self.sizes[node.node_id] = len(views)
         self._built(place, 1 << index)
@@ -269,7 +270,12 @@ def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:
 def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
     """Whether nothing but what is held of it has changed."""
     same = len(views) == len(place.views) and all(now.gpu is then for now, then in zip(views, place.gpus, strict=True))
-    return same and place.incarnation == node.incarnation
+    return same and place.incarnation == node.incarnation and place.hardware.single == _is_single(views)
+
+
+def _is_single(views: list[GpuView]) -> bool:
+    """Whether a device of the node serves only jobs that have one GPU there."""
+    return any(view.alone for view in views)
 
 
 def mirror(cluster: Cluster, place: Place) -> None:

@@ -42,9 +42,10 @@ def needs_of(gpus: Sequence[Gpu], wish: Wish) -> Needs:
 
 
 class Hardware:
-    """`models` are the devices of each model, as bits."""
+    """`models` are the devices of each model, as bits. `single`: no two devices go to one job, because the node's fabric is not up."""
 
-    def __init__(self, gpus: Sequence[Gpu], sockets: tuple[int, ...]) -> None:
+    def __init__(self, gpus: Sequence[Gpu], sockets: tuple[int, ...], single: bool = False) -> None:
+        self.single: Final = single
         self.gpus: Final = tuple(gpus)
         self.groups: Final = tuple(_groups(gpu, sockets) for gpu in gpus)
         self.models: Final[dict[tuple[str, str], int]] = {}
@@ -73,7 +74,7 @@ class Hardware:
         return found
 
     def _pick(self, free: int, count: int, wish: Wish) -> Picked:
-        if free.bit_count() < count:
+        if free.bit_count() < count or (self.single and count > 1):
             return NONE
         must = sum(_BIT[level] for level in wish.required if level in _BIT)
         cared = sum(_BIT.values()) - sum(_BIT[level] for level in wish.ignored if level in _BIT)
@@ -127,10 +128,11 @@ def _lowest(mask: int, count: int) -> int:
     return taken
 
 
-def key_of(gpus: Sequence[Gpu], sockets: tuple[int, ...]) -> tuple[object, ...]:
+def key_of(gpus: Sequence[Gpu], sockets: tuple[int, ...], single: bool = False) -> tuple[object, ...]:
     """What makes two nodes' builds equal: all but the names of the devices."""
     return (
         sockets,
+        single,
         *(
             (g.index, g.vendor, g.model, g.memory_bytes, g.compute_capability, g.numa, g.switch, g.links, g.mig_profiles, g.mig)
             for g in gpus

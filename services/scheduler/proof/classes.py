@@ -90,6 +90,9 @@ def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
     if healthy < wish.gpus:
         why = ", ".join(sorted({view.away for view in views if not view.takes_work}))
         return No(f"GPUs away ({why}): needs {wish.gpus}, at most {{most}} there", healthy)
+    fabric = next((view.detail for view in views if view.alone), "")
+    if wish.gpus > 1 and not wish.mig_profile and fabric:
+        return No(_plain(f"NVLink fabric not up, so only jobs with one GPU: {fabric}"))
     return _host_no(place, wish) or _device_no(state, place, wish, circle_of(state.cluster, job.tenant))
 
 
@@ -111,8 +114,12 @@ def _host_no(place: Place, wish: Wish) -> No | None:
 
 
 def _lost(means: str, why: str) -> str:
+    return _plain(f"{means} lost, which {FLAGS[means]} needs: {why}")
+
+
+def _plain(why: str) -> str:
     """In words that `str.format` leaves as they are, for the reason is the node's own."""
-    return f"{means} lost, which {FLAGS[means]} needs: {why}".replace("{", "{{").replace("}", "}}")
+    return why.replace("{", "{{").replace("}", "}}")
 
 
 def _device_no(state: State, place: Place, wish: Wish, circle: str) -> No | None:

@@ -22,6 +22,7 @@ from services.node_agent.drivers.vendors import (
     NotThere,
     given,
     nvidia_control,
+    nvidia_fabric,
     nvidia_mig,
     pci_address,
     words,
@@ -129,6 +130,7 @@ class Nvidia:
             mig=mig if isinstance(mig, Lacking) else bool(mig[0]),
             mig_profiles=() if isinstance(mig, Lacking) else tuple(profile.name for profile in nvidia_mig.profiles(nvml, handle)),
             links=self._links(device, handle),
+            persistent=_flag(self.ask(device, "persistence", nvml.nvmlDeviceGetPersistenceMode, handle)),
             **nvidia_control.limits(self, device, handle),
         )
 
@@ -154,6 +156,7 @@ class Nvidia:
             fan_percent=ask(device, "fan", nvml.nvmlDeviceGetFanSpeed, handle),
             throttled=reasons if isinstance(reasons, Lacking) else tuple(word for bit, word in THROTTLES.items() if reasons & bit),
             processes=processes if isinstance(processes, Lacking) else tuple(map(_process, processes)),
+            fabric=nvidia_fabric.fabric(self, device, handle),
             **self._fields(device, handle),
         )
 
@@ -260,6 +263,10 @@ def judge(error: Any) -> str:  # noqa: ANN401
 
 def _first(found: Any) -> Reading:  # noqa: ANN401
     return found if isinstance(found, Lacking) else int(found[0])
+
+
+def _flag(found: Any) -> bool | Lacking:  # noqa: ANN401
+    return found if isinstance(found, Lacking) else bool(found)
 
 
 def _process(found: Any) -> Process:  # noqa: ANN401
