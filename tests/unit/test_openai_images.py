@@ -48,6 +48,7 @@ def test_the_size_is_read_from_the_header(data: bytes, size: tuple[int, int]) ->
         url(b"BM" + bytes(60)),
         url(b"\xff\xd8" + b"\xff\xe1\xff\xff"),
         url(b"\xff\xd8" + b"\xff\xe1\0\0" * 500),
+        url(b"\xff\xd8" + b"\xff\xe1\0\2" * 500),
         url(b"\xff\xd8nonsense"),
         url(b"\x89PNG\r\n\x1a\n"),
     ],

@@ -47,6 +47,8 @@ def test_a_node_writes_the_keys_of_its_own_output_and_no_others(fleet: Fleet) ->
 def test_only_the_scheduler_orders_and_only_a_node_beats_for_itself(fleet: Fleet) -> None:
     assert speakers(fleet, s.orders("1")) == ["scheduler"]
     assert speakers(fleet, s.heartbeat("1")) == ["node-1"]
+    assert speakers(fleet, s.outstanding("a")) == ["gateway-a"]
+    assert not [name for name in speakers(fleet, s.ask_node("1", "answered")) if name.startswith("node")]
     assert speakers(fleet, s.desired("2")) == ["node-2"]
     assert speakers(fleet, s.roster("2")) == ["node-2"]
     assert speakers(fleet, s.ALIVE) == ["scheduler"]

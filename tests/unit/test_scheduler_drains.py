@@ -6,6 +6,7 @@ from libs.common.cluster import Cluster, Job, WriterMark
 from libs.common.facts import AnyFact
 from libs.common.messages.outstanding import Outstanding, encode
 from libs.common.model import JobId
+from services.scheduler.decide import Heard, decide
 from services.scheduler.drains import FORGOTTEN_NS, GATEWAYS_MAX, Drains
 from services.scheduler.state import State
 from tests.given import registered
@@ -40,6 +41,23 @@ def test_a_retired_replica_is_stopped_when_its_grace_is_over() -> None:
     world.at_s += 31
     assert stopped(world.decide()) == [("chat-1", 15, 30_000)]
     assert world.state.restless.draining == {} and model_view.replica_state(world.cluster.jobs[ONE]) == "stopping"
+
+
+def test_a_scheduler_that_takes_over_stops_a_drained_replica_at_the_same_time() -> None:
+    world = retired()
+    until_ns = world.cluster.jobs[ONE].drain_until_ns
+    world.state = State(world.cluster)
+    world.state.epoch = world.cluster.epoch
+    world.at_s = until_ns / 1e9 - 1
+    assert stopped(world.decide()) == []
+    world.at_s += 2
+    assert stopped(world.decide()) == [("chat-1", 15, 30_000)]
+
+
+def test_a_drained_replica_that_is_gone_meanwhile_is_not_stopped_again() -> None:
+    world = retired()
+    world.end("chat-1", 0)
+    assert decide(world.state, int(world.at_s * 1e9), Heard(drained=(ONE, JobId("gone-1")))) == ()
 
 
 def test_a_retired_replica_is_stopped_as_soon_as_nothing_is_outstanding() -> None:
