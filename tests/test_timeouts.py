@@ -63,10 +63,11 @@ STAY: Final[dict[str, str]] = {
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         api_gateway.followers.RETRY_AFTER_S relay.SOON_NS
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S store_watch.ANSWER_S
+        vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
         cancellation.END_AGAIN_S common.service.END_S take_over.ASK_S take_over.PAUSE_S attempts.BACK_OFF_NS
         api_gateway.gateway.RETRY_AFTER_S""",
     "the default of an argument for which a setting is given": """
-        access.FLUSH_S balancer.SUSPECT_S local.ANSWER_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
+        access.FLUSH_S balancer.SUSPECT_S  vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S profile.AWAY_S""",
     "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes": "scraping.ANSWER_S scraping.FRESH_S",
     "a channel into a job: both ends count on it": "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S",
     "how long a plug-in may take: it is refused on every machine alike": "plugged.ADVANCE_NS plugged.HANG_S plugged.MEAN_NS",
