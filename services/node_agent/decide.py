@@ -361,10 +361,10 @@ def _streams(attempt: Attempt) -> tuple[str, ...]:
 
 def _ask_desired(state: State, now_ns: int) -> list[a.Action]:
     """Only when the difference is still there: an order may have come meanwhile."""
-    if not state.ask_at_ns or now_ns < state.ask_at_ns or state.lost:
+    if not state.ask_at_ns or now_ns < state.ask_at_ns:
         return []
     state.ask_at_ns = 0
-    if state.lease_digest == s.digest_here(state):
+    if state.lost or state.lease_digest == s.digest_here(state):
         return []
     state.ask_not_before_ns = now_ns + ASK_EVERY_NS
     return [a.AskDesired()]

@@ -201,8 +201,6 @@ class Agent:
         while (self.tasks.work or self.inbox or not self.writer.idle) and self.clock.boot_ns() < deadline_ns:
             await asyncio.sleep(DRAIN_LOOK_S)
 
-    # The beginning of an incarnation.
-
     async def _first_incarnation(self) -> int:
         """Above what this state directory knows, and above what the log knows of this node."""
         last = None
@@ -341,8 +339,6 @@ class Agent:
         """Fenced: the cluster holds every attempt here for lost."""
         for ref in s.accounted(self.state):
             await self.jobs.kill(ref)
-
-    # The bus.
 
     async def _on_orders(self, subject: str, data: bytes) -> bytes | None:
         if not self.answers.closed:

@@ -3,6 +3,7 @@
 from services.node_agent import actions as a
 from services.node_agent import observations as o
 from services.node_agent import state as s
+from services.node_agent.decide import next_due_ns
 from tests.given_node import EPOCH, INCARNATION, Node, clean, finished, over, ref, refused, released, start
 
 
@@ -58,3 +59,16 @@ def test_an_old_verdict_does_not_end_the_new_incarnation() -> None:
     node.lease(verdict="lost", incarnation=INCARNATION - 1)
     node.lease(verdict="lost", epoch=EPOCH - 1)
     assert node.did() == []
+
+
+def test_a_question_that_was_due_is_dropped_by_a_node_held_for_lost() -> None:
+    node = Node().running()
+    node.lease(digest="another")
+    asked_ns = next_due_ns(node.state)
+    node.lease(verdict="lost")
+    assert node.did() == [a.KillJob(ref())]
+    assert asked_ns is not None
+    node.now_ns = max(node.now_ns, asked_ns)
+    node.did()
+    due_ns = next_due_ns(node.state)
+    assert due_ns is None or due_ns > node.now_ns
