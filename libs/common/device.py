@@ -49,6 +49,7 @@ class Claim(msgspec.Struct):
     reason: str = ""
     detail: str = ""
     verdict: str = ""
+    alone: bool = False
     errors: list[GpuError] = []
     told: dict[str, Control] = {}
 

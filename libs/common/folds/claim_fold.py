@@ -55,12 +55,16 @@ def forget_words(cluster: Cluster, node: Node) -> None:
     for uuid in node.listed:
         claim = claim_of(cluster, uuid, node.node_id)
         if claim is not None:
-            claim.health, claim.reason, claim.detail, claim.verdict = gpu_life.HEALTHY, "", "", ""
+            _forget_health(claim)
+
+
+def _forget_health(claim: Claim) -> None:
+    claim.health, claim.reason, claim.detail, claim.verdict, claim.alone = gpu_life.HEALTHY, "", "", "", False
 
 
 def _forget(claim: Claim) -> None:
     """The words are with the device now."""
-    claim.health, claim.reason, claim.detail, claim.verdict = gpu_life.HEALTHY, "", "", ""
+    _forget_health(claim)
     claim.errors, claim.told = [], {}
 
 
@@ -129,9 +133,11 @@ def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
         return []
     if before is not None:
         before.health, before.reason, before.detail, before.verdict = view.health, view.reason, view.detail, view.verdict
+        before.alone = view.alone
         before.errors = view.errors
         before.told = {name: _said(control) for name, control in view.controls.items() if control.outcome or control.in_force}
     view.health, view.reason, view.detail, view.verdict = to.health, to.reason, to.detail, to.verdict
+    view.alone = to.alone
     view.errors, view.controls = to.errors, _controls(view.controls, to.told)
     _forget(to)
     moved = [view.node_id, to.node_id]
