@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+# The parts of an agent.
+CORE: Final = "core"
+HEARTBEATS: Final = "heartbeats"
 # A part that has not beaten for this long stands still.
 STILL_S: Final = 20.0
 # The file is written no more often than this.

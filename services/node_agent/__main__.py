@@ -16,7 +16,7 @@ from libs.common.device_controls import hot_policy
 from libs.common.errors import Refused, Unavailable
 from libs.common.means import only_tenants
 from libs.common.model import GPUS_PER_NODE_MAX, ID_PATTERN, NodeId
-from libs.common.pulse import Pulse
+from libs.common.pulse import CORE, HEARTBEATS, Pulse
 from libs.common.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvOutputs
@@ -42,7 +42,7 @@ from services.node_agent.retention import Keep
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.sampling import Sampling
 from services.node_agent.scraping import scraped
-from services.node_agent.service import CORE, HEARTBEATS, Agent
+from services.node_agent.service import Agent
 from services.node_agent.sharing.daemons import Program
 from services.node_agent.sharing.shares import Shares
 from services.node_agent.supervision.cgroups import CONTROLLERS, Home, prepare

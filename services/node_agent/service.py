@@ -21,7 +21,7 @@ from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import UNDECODABLE
 from libs.common.messages import REMOVED, ControlOrder, Heartbeat, Lease, Orders
 from libs.common.model import Gpu, GpuId, NodeId, attempt_key
-from libs.common.pulse import NO_PULSE
+from libs.common.pulse import CORE, HEARTBEATS, NO_PULSE
 from libs.common.serving_tasks import ServingTasks
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import OutputStore
@@ -58,9 +58,6 @@ from services.node_agent.supervision_protocol import JobSupervisors, Machine, Me
 
 # An answer is waited for during so much of a heartbeat's interval.
 ANSWER_PART: Final = 0.8
-# The parts of an agent that its pulse watches (libs/common/pulse.py).
-CORE: Final = "core"
-HEARTBEATS: Final = "heartbeats"
 # Until the first lease the agent reports so much more often, so many times.
 EAGER_PART: Final = 0.1
 EAGER_BEATS: Final = 20

@@ -62,7 +62,7 @@ LEFT_AT_DEFAULT = (
     "usage.charged.cpu_ms",
     "usage.charged.memory_ms",
     "usage.charged.hour",
-    *("gpu.faulted.verdict", "gpu.faulted.source", "gpu.recovered.checks"),
+    *("gpu.faulted.verdict", "gpu.faulted.source", "gpu.faulted.alone", "gpu.recovered.checks"),
     "job.placed.expires_ns",
     "node.lost.reason",
     "job.started.isolation",
