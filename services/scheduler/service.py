@@ -18,7 +18,7 @@ from libs.common import fold, subjects
 from libs.common.cancellation import before
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster, is_removed
-from libs.common.errors import Unavailable
+from libs.common.errors import Fenced, Unavailable
 from libs.common.facts import (
     AnyFact,
     ClusterConfigured,
@@ -201,10 +201,18 @@ class Scheduler:
         take_over = TakeOver(self.log, self.bus, self.clock, self.settings.term_ms, self.shell.pulse)
         await take_over.stand_by()
         await self._replay()
-        while await take_over.has_a_rival(self.acked):
+        while await take_over.has_a_rival(self.acked) or not await self._begins_term():
             await take_over.stand_by(patient=True)
             await self._replay()
-        await self._begin_term()
+
+    async def _begins_term(self) -> bool:
+        """Whether the log took this scheduler's term. Of two that begin together it refuses one, which stands by instead."""
+        try:
+            await self._begin_term()
+        except Fenced as error:
+            logger.info("another scheduler began a term first: this one stands by (%s)", error)
+            return False
+        return True
 
     async def _replay(self) -> None:
         """Both folds, from the newest snapshot and the tail."""

@@ -79,3 +79,9 @@ def _leaders_killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(World, "strike", watched)
     return killed
+
+
+def test_scheduler_that_loses_the_first_race_stands_by_and_does_not_end() -> None:
+    world, _ = run(_run(Plan(0, Rates(), (), 20.0, 0.0, (2, 2, 4, 2)), ALL))
+    assert world.found is None
+    assert [slot.starts for name, slot in world.slots.items() if name.startswith("scheduler-")] == [1, 1]

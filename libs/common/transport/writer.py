@@ -75,7 +75,7 @@ class Writer:
         Returns the sequence of the subject's last message: the caller must have folded up to it before it decides.
         """
         last = await self._last(self.clock.boot_ns())
-        self.expected, self.number, self.last_at_ns = 0, 0, 0
+        self.expected, self.number, self.last_at_ns, self.in_flight = 0, 0, 0, b""
         if last is not None:
             commit = reading.read_alone(self.subject, last.data)
             self.expected, self.number, self.last_at_ns = last.seq, commit.number, self._last_at_ns(commit)
