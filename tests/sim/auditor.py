@@ -5,10 +5,9 @@ real trimmer.
 import asyncio
 from collections.abc import Callable
 
-from libs.common import facts as f
 from libs.common.errors import Trimmed, Unavailable
 from libs.common.transport.log import Entry, Log
-from services.audit import chain
+from services.audit import chain, reading
 from services.audit.store import Record
 from services.audit.trimmer import Trimmer
 
@@ -28,7 +27,7 @@ class Archive:
         return [Record(each.index, each.seq, each.subject, entry.data, 0, each.hash, each.previous_hash) for each, entry in pairs]
 
     async def young(self, after: int, since_ns: int) -> int:
-        found = (entry.seq for entry in self.entries[after:] if f.decode(entry.data).at_ns >= since_ns)
+        found = (entry.seq for entry in self.entries[after:] if reading.read(entry.seq, entry.data).at_ns >= since_ns)
         return next(found, len(self.entries) + 1)
 
 

@@ -45,6 +45,7 @@ LATE: Final = "joins_late"
 REMOVED: Final = "removed"
 GPU_ERROR: Final = "gpu_error"
 DEVICE_KEPT: Final = "device_kept"
+LYING: Final = "lying_node"
 # Of the application, of hardware that goes on, drains, and is reset at once.
 XIDS: Final = (31, 94, 48, 46, 95)
 KINDS: Final = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from libs.common import facts as f
+from libs.common.reading import read_alone
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -63,6 +63,6 @@ def _tail(world: World) -> list[str]:
     """The last facts of the log, one a line, for a person."""
     lines = []
     for entry in world.stream.entries[-TAIL_FACTS:]:
-        commit = f.decode(entry.data)
+        commit = read_alone(entry.subject, entry.data)
         lines += [f"{entry.seq:6} {entry.subject} epoch {commit.epoch} seen {commit.seen}: {fact}" for fact in commit.facts]
     return lines[-TAIL_FACTS:]

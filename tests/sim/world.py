@@ -20,6 +20,7 @@ from libs.common.error_catalogue import Seen
 from libs.common.error_rows import catalogue
 from libs.common.errors import Corrupt, MusterError
 from libs.common.model import GpuHold
+from libs.common.reading import read
 from libs.common.settings import Settings
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Entry
@@ -39,6 +40,7 @@ from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
 from tests.sim.faults import Blow, Plan
+from tests.sim.liar import Liar
 from tests.sim.log import SimStream
 from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
@@ -93,6 +95,7 @@ class World:
         self.acts = workload(plan.seed, Shape(plan.nodes), plan.storm_s)
         self.acts_acked: set[int] = set()
         self.disks_lost: dict[str, None] = {}
+        self.lying = frozenset(blow.target for blow in plan.blows if blow.kind == faults.LYING)
         self.found: Found | None = None
         self.cause: BaseException | None = None
         self.machines = {f"n{index}": self._machine(f"n{index}", gpus) for index, gpus in enumerate(plan.nodes)}
@@ -184,8 +187,8 @@ class World:
 
     def _stored(self, entry: Entry) -> None:
         """The reference fold, fact by fact, at the moment of storing."""
-        commit = f.decode(entry.data)
         cluster = self.reference
+        commit = read(cluster.writers, entry.subject, entry.data)
         try:
             fold.check_place(cluster, entry.seq, entry.subject, commit)
         except Corrupt as error:
@@ -316,6 +319,8 @@ class World:
             case faults.DEVICE_KEPT:
                 machine = self.machines[blow.target]
                 machine.kept_until[machine.gpus[int(blow.length_s * 1_000) % len(machine.gpus)].uuid] = self.loop.now + blow.length_s
+            case faults.LYING:
+                Liar(self, blow.target, self.loop.now + blow.length_s).begin()
             case faults.REMOVED:
                 pass  # the operator's alone
             case _:

@@ -1,5 +1,5 @@
 """A node is lost only when nothing lives on it any more but what goes on without a lease (nothing at all when an operator has said so), and
-never sooner than a lease and its margin after it registered or came back.
+never sooner than a lease and its margin after it registered or came back. A node that lies may say that what lives there is over.
 """
 
 from typing import Final
@@ -33,7 +33,7 @@ class LostOnlyAfterALease(Checker):
             return
         for running in self.world.truth.living():
             spared = fact.reason != DECLARED_DEAD and cluster.jobs[JobId(running.job_id)].spec.ignores_lease
-            if running.node_id == fact.node_id and not spared:
+            if running.node_id == fact.node_id and not spared and fact.node_id not in self.world.lying:
                 self.fail(f"{fact.node_id} is lost while {running.job_id} attempt {running.attempt} lives there")
         silence_s = cluster.timing.silence_ms / 1e3 * CLOCKS_DIFFER
         if fact.reason == DECLARED_DEAD:

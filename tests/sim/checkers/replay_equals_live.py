@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from libs.common import facts as f
 from libs.common import fold
 from libs.common.cluster import Cluster
 from libs.common.errors import Trimmed
 from libs.common.job_life import ENDED
+from libs.common.reading import read
 from libs.common.transport import snapshot
 from libs.common.transport.snapshot_store import BASE_OBJECT
 from services.scheduler.state import State as SchedulerState
@@ -27,7 +27,7 @@ class ReplayEqualsLive(Checker):
     def finished(self) -> None:
         replayed = Cluster()
         for entry in self.world.stream.entries:
-            fold.apply_entry(replayed, entry.seq, entry.subject, f.decode(entry.data))
+            fold.apply_entry(replayed, entry.seq, entry.subject, read(replayed.writers, entry.subject, entry.data))
         self._compare("a reader that starts now", _encode(replayed), _encode(self._started()))
         for name, cluster in self.world.acknowledged():
             if _encode(cluster) != _encode(replayed):
@@ -47,7 +47,7 @@ class ReplayEqualsLive(Checker):
             self.fail(f"nobody can start any more: {error}")
             return cluster
         for entry in tail:
-            fold.apply_entry(cluster, entry.seq, entry.subject, f.decode(entry.data))
+            fold.apply_entry(cluster, entry.seq, entry.subject, read(cluster.writers, entry.subject, entry.data))
         return cluster
 
     def _compare(self, name: str, wanted: object, found: object) -> None:

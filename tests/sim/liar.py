@@ -1,0 +1,151 @@
+"""A machine whose key an attacker has: beside its honest agent it says on the node's subjects whatever that key lets it say.
+
+Only what the servers' permissions allow: commits on the node's own subject, and heartbeats on its own subject. `Liar` draws its lies from
+dice of its own. Checkers look away from `World.lying` where they would complain of the liar's own node, and from nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.common import facts as f
+from libs.common import reading, subjects
+from libs.common.cluster import Node
+from libs.common.messages import Heartbeat
+from libs.common.model import AttemptRef, JobId, NodeId
+from tests.sim.bus import CONTROL, SimBus
+from tests.sim.loop import Process
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+PAUSE_MIN_S: Final = 0.2
+PAUSE_MAX_S: Final = 1.5
+HUGE: Final = 1 << 63
+DEEP: Final = b"\x82\xa4kind\xa1?\xa1x" + b"\x91" * 5_000 + b"\x90"
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Liar:
+    """One attacker with one node's key."""
+
+    def __init__(self, world: World, node_id: str, until_s: float) -> None:
+        self.world = world
+        self.node_id = NodeId(node_id)
+        self.subject = subjects.node(node_id)
+        self.until_s = until_s
+        self.dice = random.Random(f"liar {world.plan.seed} {node_id}")
+        self.process = Process(f"liar-{node_id}")
+        self.bus = SimBus(world.network, self.process, node_id)
+        self.lies = (self._junk, self._jump, self._too_new, self._misaddressed, self._deep, self._of_others, self._of_own, self._steal)
+
+    def begin(self) -> None:
+        """Lie from now on."""
+        self.world.loop.call_later(self.dice.uniform(PAUSE_MIN_S, PAUSE_MAX_S), self._lie)
+
+    def _lie(self) -> None:
+        if self.world.loop.now >= self.until_s or self.world.found is not None:
+            return
+        lie = self.dice.choice(self.lies)
+        if self._reaches():
+            self._pretend()
+            self._store(lie())
+            self.world.weather.tell("lie", lie.__name__)
+        self.begin()
+
+    def _reaches(self) -> bool:
+        """Whether a commit of this machine would come to the log now."""
+        network, now = self.world.network, self.world.loop.now
+        away = (network.cut.get(self.node_id, 0.0), network.apart.get(self.node_id, 0.0), network.cut.get(CONTROL, 0.0))
+        return max(*away, self.world.stalled_until) <= now and self.world.machines[self.node_id].up
+
+    def _store(self, data: bytes) -> None:
+        last = self.world.stream.last_by_subject.get(self.subject)
+        self.world.stream.store(self.subject, data, last.seq if last is not None else 0)
+
+    def _commit(self, *facts: f.AnyFact) -> list[object]:
+        """An envelope that every reader takes."""
+        mark, node = self.world.reference.writers.get(self.subject), self._own()
+        number = f.next_number(mark.number) if mark is not None else 1
+        epoch = node.incarnation if node is not None else 1
+        # No two are the same, or the log would take the second one for the first one told twice.
+        at_ns = (mark.at_ns if mark is not None else 0) + 1
+        return [f.VERSION, f.VERSION, self.subject, number, epoch, at_ns, 0, list(facts)]
+
+    def _own(self) -> Node | None:
+        return self.world.reference.nodes.get(self.node_id)
+
+    # -- commits that are ignored whole -------------------------------------------------------------------------
+
+    def _junk(self) -> bytes:
+        return b"hello" + self.dice.randbytes(8)
+
+    def _jump(self) -> bytes:
+        envelope = self._commit()
+        envelope[3] = self.dice.randrange(2, 1 << 40)
+        return _encode(envelope)
+
+    def _too_new(self) -> bytes:
+        return _encode([f.VERSION + 7, f.VERSION + 7, *self._commit()[2:]])
+
+    def _misaddressed(self) -> bytes:
+        envelope = self._commit()
+        envelope[2] = self.dice.choice((subjects.node(self._other()), subjects.SCHEDULER))
+        return _encode(envelope)
+
+    def _deep(self) -> bytes:
+        return _encode(self._commit())[:-1] + b"\x91" + DEEP
+
+    # -- commits that are read ----------------------------------------------------------------------------------
+
+    def _of_others(self) -> bytes:
+        """It says that jobs of another node ended, in that node's name and in its own."""
+        other = NodeId(self._other())
+        node = self.world.reference.nodes.get(other)
+        members = list(node.members.items()) if node is not None else [(JobId("job-0"), 1)]
+        ends: list[f.AnyFact] = []
+        for job_id, attempt in members:
+            for node_id in (other, self.node_id):
+                ends.append(f.JobFinished(job_id=job_id, attempt=attempt, node_id=node_id, exit_code=0, run_ms=HUGE))
+                ends.append(f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id))
+        return _encode(self._commit(*ends))
+
+    def _of_own(self) -> bytes:
+        """It says that jobs of its own ran for longer than there has been time."""
+        node = self._own()
+        members = list(node.members.items()) if node is not None else []
+        ends = [
+            f.JobFinished(job_id=job_id, attempt=attempt, node_id=self.node_id, exit_code=0, run_ms=HUGE) for job_id, attempt in members
+        ]
+        return _encode(self._commit(*ends))
+
+    def _steal(self) -> bytes:
+        """It registers again, accounts for all its jobs, and lists the devices of another node beside its own."""
+        entries = [entry for entry in self.world.stream.entries if entry.subject == self.subject]
+        facts = [fact for entry in entries for fact in reading.read_alone(entry.subject, entry.data).facts]
+        last = next((fact for fact in reversed(facts) if isinstance(fact, f.NodeRegistered)), None)
+        node = self._own()
+        if last is None or node is None:
+            return self._junk()
+        gpus = (*self.world.machines[self.node_id].gpus, *self.world.machines[self._other()].gpus)
+        attempts = tuple(AttemptRef(job_id, attempt) for job_id, attempt in node.members.items())
+        return _encode(self._commit(replace(last, incarnation=node.incarnation + 1, gpus=gpus, attempts=attempts)))
+
+    # -- heartbeats ---------------------------------------------------------------------------------------------
+
+    def _pretend(self) -> None:
+        """Send a heartbeat in the name of each other node, as if it had a lease of this term."""
+        reference, now = self.world.reference, self.world.loop.now
+        for node in reference.nodes.values():
+            if node.node_id == self.node_id:
+                continue
+            beat = Heartbeat(node.node_id, node.incarnation, int(now * 1e9), "", lease_epoch=reference.epoch)
+            self.process.spawn(self.bus.publish(subjects.heartbeat(self.node_id), _encode(beat)))
+
+    def _other(self) -> str:
+        return self.dice.choice([node_id for node_id in self.world.machines if node_id != self.node_id])

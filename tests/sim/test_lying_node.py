@@ -1,0 +1,62 @@
+"""One node's key is in an attacker's hands: the other nodes' jobs go on, all readers agree, and a silent node is lost all the same."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.reading import read_alone
+from tests.sim import faults, planted_lies
+from tests.sim.checkers import ALL
+from tests.sim.faults import Blow, Plan
+from tests.sim.loop import run
+from tests.sim.weather import Rates
+from tests.sim.world import World, _run, simulate
+
+# Seeds within which a reader that trusts a node must be found.
+WITHIN = 3
+LIES = Blow(2.0, faults.LYING, "n0", faults.STORM_S)
+
+
+def one_liar(seed: int) -> Plan:
+    """A node lies all the time, and the scheduler stops as planned, which gives the others a long lease."""
+    stop = Blow(6.0 + seed % 5, faults.PLANNED, f"n{1 + seed % 3}", 0.05)
+    return Plan(seed, Rates(), (LIES, stop), 2.0 + faults.STORM_S, 0.0, (2, 2, 4, 2))
+
+
+def one_liar_and_a_silent_node(seed: int) -> World:
+    """The agent of n1 is dead for longer than any lease, while n0 sends heartbeats in its name."""
+    dead = Blow(6.0 + seed % 5, faults.AGENT_DEAD, "agent-n1", 15.0)
+    plan = Plan(seed, Rates(), (LIES, dead), 2.0 + faults.STORM_S, 0.0, (2, 2, 4, 2))
+    return run(_run(plan, ALL))[0]
+
+
+def is_lost(world: World, node_id: str) -> bool:
+    entries = world.stream.entries
+    facts = [fact for entry in entries for fact in read_alone(entry.subject, entry.data).facts]
+    return any(isinstance(fact, f.NodeLost) and fact.node_id == node_id for fact in facts)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("seed", range(8))
+def test_node_that_lies_harms_no_other_node(seed: int) -> None:
+    result = simulate(one_liar(seed))
+    assert result.found is None
+    assert result.faults["lie"] > 8
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("seed", range(4))
+def test_heartbeats_in_its_name_keep_no_silent_node(seed: int) -> None:
+    world = one_liar_and_a_silent_node(seed)
+    assert world.found is None
+    assert is_lost(world, "n1")
+
+
+def test_planted_reader_that_a_node_can_stop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted_lies.untrusted_commits_stop_readers(monkeypatch)
+    found = [simulate(one_liar(seed)).found for seed in range(WITHIN)]
+    assert "no_service_dies_of_a_bug" in [each.checker for each in found if each is not None]
+
+
+def test_planted_trust_in_heartbeats_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted_lies.heartbeats_are_believed(monkeypatch)
+    assert not is_lost(one_liar_and_a_silent_node(0), "n1")
