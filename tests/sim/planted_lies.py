@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from libs.common import bounds, reading
 from libs.common import facts as f
-from libs.common import reading
-from libs.common.cluster import WriterMark
+from libs.common.cluster import Cluster, GpuView, Node, WriterMark
 from libs.common.facts import Commit
+from libs.common.folds import claim_fold, job_fold
 from libs.common.messages.senders import Senders
+from libs.common.model import Gpu, NodeId
 
 
 def untrusted_commits_stop_readers(patch: pytest.MonkeyPatch) -> None:
@@ -27,3 +29,20 @@ def heartbeats_are_believed(patch: pytest.MonkeyPatch) -> None:
         return decoder.decode(data)
 
     patch.setattr(Senders, "read", trusting)
+
+
+def a_device_goes_to_the_last_that_lists_it(patch: pytest.MonkeyPatch) -> None:
+    """Once real: whoever registers a UUID has the device."""
+
+    def trusting(cluster: Cluster, node: Node, gpu: Gpu, birth: tuple[int, int]) -> list[NodeId]:
+        view = cluster.gpus.setdefault(gpu.uuid, GpuView(node.node_id, gpu))
+        before, view.gpu, view.node_id, view.present = view.node_id, gpu, node.node_id, True
+        return [before]
+
+    patch.setattr(claim_fold, "_claim", trusting)
+
+
+def numbers_are_believed(patch: pytest.MonkeyPatch) -> None:
+    """Once real: a job ran for as long as its node says."""
+    patch.setattr(bounds, "bounded", lambda fact: fact)
+    patch.setattr(job_fold, "SPAN_MORE_MS", 1 << 70)

@@ -14,6 +14,7 @@ from tests.sim.checkers.backfill_never_delays_the_head import BackfillNeverDelay
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.continue_waits_for_its_node import ContinueWaitsForItsNode
 from tests.sim.checkers.dependencies_are_kept import DependenciesAreKept
+from tests.sim.checkers.devices_stay_with_their_node import DevicesStayWithTheirNode
 from tests.sim.checkers.epoch_never_falls import EpochNeverFalls
 from tests.sim.checkers.every_job_ends import EveryJobEnds
 from tests.sim.checkers.fifo_is_kept import FifoIsKept
@@ -50,6 +51,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     BackfillNeverDelaysTheHead,
     ContinueWaitsForItsNode,
     DependenciesAreKept,
+    DevicesStayWithTheirNode,
     EpochNeverFalls,
     EveryJobEnds,
     FifoIsKept,
