@@ -16,6 +16,18 @@ from services.node_agent.health.kernel_lines import Line, is_at, parse
             "NVRM: Xid (PCI:0000:C1:00): 31, pid=4242, name=python, Ch 00000008, MMU Fault",
             Line("nvidia", "0000:c1:00", "xid 31", "pid=4242, name=python, Ch 00000008, MMU Fault", 4242),
         ),
+        pytest.param(
+            "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=4242, name=python, Contained memory error",
+            Line(
+                vendor="nvidia",
+                pci_bus="0000:01:00",
+                error="xid 94",
+                text="pid=4242, name=python, Contained memory error",
+                pid=4242,
+            ),
+            marks=pytest.mark.attack,
+            id="xid-of-a-mig-instance",
+        ),
         ("NVRM: Xid (PCI:0000:3b:00): 154", Line("nvidia", "0000:3b:00", "xid 154", "")),
         (
             "amdgpu 0000:43:00.0: amdgpu: socket: 0, die: 0 1 uncorrectable hardware errors detected in total in umc block",

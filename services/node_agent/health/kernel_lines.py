@@ -14,7 +14,8 @@ KERNEL_FACILITY: Final = 0
 PRIORITY_BITS: Final = 3
 TEXT_MAX: Final = 300
 
-XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-f:.]+)\): (\d+)(?:, (.*))?", re.IGNORECASE)
+# For a MIG instance the driver writes the instance's number behind the device's address.
+XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:\d+)?\): (\d+)(?:, (.*))?", re.IGNORECASE)
 PID: Final = re.compile(r"\bpid='?(\d+)")
 ADDRESS: Final = r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])"
 # Vendor, error, and what its line begins with; the address is the first group. No part of it may stand for a string of a user's.
