@@ -163,12 +163,17 @@ def _device(node: str, gpu: Gpu) -> dict[str, str]:
     return {
         "gpu": str(gpu.index),
         "UUID": gpu.uuid,
-        "pci_bus_id": gpu.pci_bus,
+        "pci_bus_id": _pci_bus_id(gpu),
         "device": f"{gpu.vendor}{gpu.index}",
         "modelName": gpu.model,
         "vendor": gpu.vendor,
         "Hostname": node,
     }
+
+
+def _pci_bus_id(gpu: Gpu) -> str:
+    """Return the address as dcgm-exporter writes it: eight digits of domain, capital letters."""
+    return f"{gpu.pci_bus.upper():0>16}" if gpu.vendor == NVIDIA else gpu.pci_bus
 
 
 def _job(job: JobShare) -> dict[str, str]:

@@ -73,7 +73,7 @@ def test_a_device_is_named_as_nvidia_s_exporter_names_it() -> None:
     assert one == {
         "gpu": "0",
         "UUID": "GPU-1",
-        "pci_bus_id": "0000:01:00.0",
+        "pci_bus_id": "00000000:01:00.0",
         "device": "nvidia0",
         "modelName": 'H100 "80GB"',
         "vendor": "nvidia",
@@ -121,3 +121,8 @@ def test_every_name_stands_on_the_page() -> None:
 
 def test_no_device_is_an_empty_answer() -> None:
     assert text("n1", [], {}, {}) == ""
+
+
+def test_pci_address_of_another_vendor_stays_as_its_driver_writes_it() -> None:
+    written = text("n1", [OTHER], {}, {})
+    assert 'pci_bus_id="0000:02:00.0"' in written
