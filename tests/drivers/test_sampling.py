@@ -26,7 +26,7 @@ WAIT_S = 20.0
 
 
 def local() -> LocalDriver:
-    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 1.0, 20.0))])
+    return LocalDriver(vendors=[VendorDevices(VendorProcess("nvidia", 1.0, 5.0))])
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -18,7 +18,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def _tried(request: Request) -> dict[str, object]:
     """As the gateway answers a dry run."""
-    spec = {name: value for name, value in request.json.items() if name != "user"}
+    spec = {name: value for name, value in request.json.items() if name not in ("user", "cpus")}
     return {"dry_run": True, "user": request.json["user"], "spec": spec, "warnings": ["the gateway's"]}
 
 

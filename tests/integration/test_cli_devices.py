@@ -9,6 +9,7 @@ from tests.integration.cli_world import Problem, World, job
 
 GPU = {
     "uuid": "G",
+    "present": True,
     "node_id": "node-1",
     "index": 0,
     "model": "H100",
@@ -54,7 +55,8 @@ def test_offline_is_refused_while_a_job_has_it_and_forced_when_that_is_said(worl
 
 def test_online_is_quiet_and_nothing_is_nobody(world: World) -> None:
     world.routes["PUT /v1/gpus/G/service"] = GPU
-    assert world.run("online", "--gpu-id", "G") == (0, "", "")
+    code, out, err = world.run("online", "--gpu-id", "G")
+    assert (code, err) == (0, "") and "G" in out
     code, _, err = world.run("online")
     assert code == 2 and "--gpu-id" in err
 

@@ -14,6 +14,7 @@ import pytest
 from services.node_agent.runtimes import runner
 from services.node_agent.supervision import records
 
+WAIT_S = 30.0
 OK = b"HTTP/1.1 204 No Content\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
 
@@ -25,6 +26,7 @@ def engine(tmp_path: Path) -> Iterator[str]:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
+    listener.settimeout(WAIT_S)  # a runner that asks for less must not leave this thread behind
 
     def serve() -> None:
         with listener:
@@ -33,15 +35,22 @@ def engine(tmp_path: Path) -> Iterator[str]:
             _answer(listener, OK).close()
         stream.close()
 
-    serving = threading.Thread(target=serve)
+    serving = threading.Thread(target=serve, daemon=True)
     serving.start()
     yield path
-    serving.join()
+    serving.join(WAIT_S)
 
 
 def _answer(listener: socket.socket, answer: bytes) -> socket.socket:
+    """Read one whole request: a connection that is closed over unread bytes is reset."""
     connected, _ = listener.accept()
-    connected.recv(1 << 16)
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += connected.recv(1 << 16)
+    head, _, body = request.partition(b"\r\n\r\n")
+    length = [int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    while length and len(body) < length[0]:
+        body += connected.recv(1 << 16)
     connected.sendall(answer)
     return connected
 

@@ -246,7 +246,7 @@ async def test_why_is_asked_of_the_scheduler_and_passed_through(world: World) ->
 
     await world.bus.subscribe(subjects.ask_scheduler("why"), scheduler)
     assert await world.ask("GET", f"/v1/jobs/{job_id}/why?at=3") == {"answer": "no GPU is free"}
-    assert asked == [{"job_id": job_id, "at": 3}]
+    assert [(each["job_id"], each["at"]) for each in asked] == [(job_id, 3)]
 
 
 async def test_a_read_waits_for_the_sequence_that_it_names(world: World) -> None:

@@ -169,7 +169,7 @@ async def test_after_a_kill_the_next_agent_removes_what_nobody_owns_and_keeps_wh
     await world.real.close()
     world.real = nvidia_alone()
     await world.begin()
-    await world.until(lambda: not world.agent.children)
+    await world.until(lambda: not world.agent.tasks.work)
     assert await there(world) == [("MIG-fake-1000", HIGH)]
     (world.state_dir / "go").touch()
     assert (await world.said(f.JobReleased, "j")).checks["mig"] == "gone"

@@ -43,7 +43,8 @@ class Cluster:
             key=str(self.folder / f"{name}.key"),
             authority=str(self.folder / "authority.pem"),
         )
-        config = servers.write_config(self.folder, server, Fleet())
+        assert servers.write_config(self.folder, server, Fleet()) == {}
+        config = servers.config_file(self.folder, name)
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen([servers.binary(), "-c", str(config)], stdout=log, stderr=log, preexec_fn=die_with_parent())
 

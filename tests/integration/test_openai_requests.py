@@ -125,8 +125,8 @@ async def test_a_model_of_the_log_is_served_while_its_replica_is_ready(tmp_path:
         assert (await world.ask("POST", CHAT, json={"model": "chat"}))["model"] == "chat"
         assert [each["id"] for each in (await world.ask("GET", "/v1/models"))["data"]] == ["chat"]
         await writers.on("n1", f.ReplicaUnready(job_id=job, attempt=1, node_id=node, reason="no answer"))
-        await world.settle()
-        await world.ask("POST", CHAT, 503, json={"model": "chat"})
+        await world.settle()  # it runs and was ready: better a late answer than none
+        assert (await world.ask("POST", CHAT, json={"model": "chat"}))["model"] == "chat"
 
 
 async def test_a_member_neither_sees_nor_calls_another_tenant_s_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

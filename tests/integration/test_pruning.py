@@ -113,7 +113,7 @@ async def test_output_that_the_store_has_not_taken_stays_until_it_has(world: Wor
     await world.end()
     world.outputs.put = taken  # type: ignore[method-assign]
     await world.begin()
-    await world.until(lambda: "j.1.0.stdout" in world.outputs.values)
+    await world.until(lambda: "n.j.1.0.stdout" in world.outputs.values)
     async with asyncio.timeout(WAIT_S):
         while (await prune(world, ALL)).jobs_left:
             await asyncio.sleep(0.01)

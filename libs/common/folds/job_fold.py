@@ -184,8 +184,6 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
     """An attempt that was placed is over: quota owes it a charge."""
     placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
-    for member in job.members.values():
-        member.run_ms = min(member.run_ms, SPAN_PARTS * placed_ms + SPAN_MORE_MS)
     if job.members and job.charged < job.attempt:
         members = job.members.values()
         used = sum(sum(wish.share for wish in member.gpus) * _used_ms(member, placed_ms) for member in members)
@@ -197,10 +195,11 @@ def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
 def _used_ms(member: MemberView, placed_ms: int) -> int:
     """By the clock of the member's own machine where that measured it: two schedulers' wall clocks may be far apart.
 
-    `_note_charge` has bounded it by the time from placement to close. The scheduler's clock may go at half speed after a take-over
-    (`Writer.now_ns`), and stand still during one.
+    It is bounded by the time from placement to close, with a margin: the scheduler's clock may go at half speed after a
+    take-over (`Writer.now_ns`), and stand still during one. The member keeps what its node said, because a scheduler that
+    works ahead folds its own JobClosed with another time than the log's.
     """
-    return member.run_ms or placed_ms
+    return min(member.run_ms, SPAN_PARTS * placed_ms + SPAN_MORE_MS) or placed_ms
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
