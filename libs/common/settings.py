@@ -297,7 +297,8 @@ HELP = {
     "keepalive_ms": "gateway: how often a stream says that it is still there",
     "wait_max_ms": "gateway: longest timeout that a wait for a job may ask for",
     "gateway_stop_ms": "gateway: how long open streams may go on once it was told to stop",
-    "gateway_head_ms": "gateway: how long a client may take to connect and to send a request's line and headers",
+    "gateway_head_ms": "gateway: how long a client may take to connect and to send a request's "
+    "line and headers, the rest of a body after its answer, and a WebSocket's handshake",
     "ready_silence_ms": "gateway: not ready when the log was not heard for so long",
     "ready_lag_commits": "gateway: not ready when it is so many commits behind the log",
     "log_connect_ms": "every service: how long a NATS server may take to accept the first connection",
