@@ -44,6 +44,10 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
 }
 
 
+# What an administrator records about a tenant takes none of that tenant's bytes: it is how a flood is stopped.
+BY_ADMINISTRATORS: Final = (f.TenantSet, f.KeyCreated, f.KeyRotated, f.NodeInvited, f.NodeJoined)
+
+
 def level_of(fact: AnyFact) -> float:
     """Return the part of the log's bytes from which on a gateway refuses this fact; it goes by the first fact of a commit."""
     return LEVELS[type(fact)]

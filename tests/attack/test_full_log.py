@@ -106,6 +106,7 @@ async def test_a_tenant_that_fills_the_log_is_slowed_and_another_is_not(tmp_path
             await quiet.submit(**BIG)
             job = (await greedy.ask("GET", "/v1/jobs"))["jobs"][0]["id"]
             await greedy.ask("POST", f"/v1/jobs/{job}/cancel", 202)
+            await world.ask("PUT", "/v1/tenants/greedy", 200, json={"max_waiting": 1})
 
 
 async def test_a_second_gateway_refuses_a_tenant_that_the_first_one_served(tmp_path: Path) -> None:
