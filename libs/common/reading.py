@@ -13,12 +13,11 @@ from libs.common import subjects
 from libs.common.cluster import WriterMark
 from libs.common.errors import Corrupt, TooNew
 from libs.common.facts import COMMIT_BYTES_MAX, NUMBER_MAX, VERSION, Commit, Ignored
-from libs.common.facts.nesting import DEPTH_MAX, too_deep
+from libs.common.facts.nesting import DEPTH_MAX, VALUES_MAX, too_deep
+from libs.common.facts.packing import NODE_FACTS_MAX
 
 # Writers whose commits may be anything.
 UNTRUSTED: Final = (subjects.NODE_KIND,)
-# Facts in one commit. An agent puts at most 256 into one.
-FACTS_MAX: Final = 2_048
 # The year 2116, in nanoseconds: a writer that continues from such a time stays below 2**63.
 AT_NS_MAX: Final = 1 << 62
 EPOCH_MAX: Final = 1 << 53
@@ -47,12 +46,15 @@ def read_alone(subject: str, data: bytes) -> Commit:
     if len(data) > COMMIT_BYTES_MAX:
         return ignored(subject, f"{len(data)} bytes are more than {COMMIT_BYTES_MAX}")
     if too_deep(data):
-        return ignored(subject, f"it nests more than {DEPTH_MAX} levels")
+        return ignored(subject, f"it nests more than {DEPTH_MAX} levels, or holds more than {VALUES_MAX} values")
     try:
+        wrong = _wrong_outside(subject, *f.outline(data))
+        if wrong:
+            return ignored(subject, wrong)
         commit = f.decode(data)
     except (Corrupt, TooNew) as error:
         return ignored(subject, str(error))
-    wrong = _wrong(subject, commit)
+    wrong = _wrong(commit)
     return ignored(subject, wrong) if wrong else commit
 
 
@@ -77,12 +79,15 @@ def follows(mark: WriterMark | None, commit: Commit) -> bool:
     return mark.ignored or commit.number == f.next_number(mark.number)
 
 
-def _wrong(subject: str, commit: Commit) -> str:
+def _wrong_outside(subject: str, writer: str, facts: int) -> str:
+    """What is wrong with a commit of an untrusted writer before its facts are decoded, which takes time for each of them."""
+    if writer != subject:
+        return f"it says that {writer!r} wrote it"
+    return f"{facts} facts are more than {NODE_FACTS_MAX}" if facts > NODE_FACTS_MAX else ""
+
+
+def _wrong(commit: Commit) -> str:
     """What is wrong with a readable commit of an untrusted writer; empty for nothing."""
-    if commit.writer != subject:
-        return f"it says that {commit.writer!r} wrote it"
-    if len(commit.facts) > FACTS_MAX:
-        return f"{len(commit.facts)} facts are more than {FACTS_MAX}"
     if not 1 <= commit.number <= NUMBER_MAX:
         return f"commit number {commit.number} is not in 1 to {NUMBER_MAX}"
     if not 0 <= commit.epoch <= EPOCH_MAX or not 0 <= commit.seen < 1 << 63:

@@ -8,8 +8,9 @@ from libs.common import fold, reading, subjects
 from libs.common.change import Stamp
 from libs.common.cluster import Cluster, WriterMark
 from libs.common.errors import Corrupt, TooNew
-from libs.common.facts import Commit
-from libs.common.facts.nesting import DEPTH_MAX, too_deep
+from libs.common.facts import Commit, packing
+from libs.common.facts.nesting import DEPTH_MAX, VALUES_MAX, array_length, too_deep
+from libs.common.facts.packing import NODE_FACTS_MAX
 from libs.common.model import JobId, NodeId
 from libs.common.transport.log import Entry
 from services.node_agent.incarnation import next_incarnation
@@ -29,6 +30,12 @@ def raw(made: Commit) -> bytes:
     return msgspec.msgpack.encode(made)
 
 
+def packed(plain: bytes, writer: str = N1) -> bytes:
+    """An envelope with packed facts, which may be anything."""
+    head = (f.VERSION, f.PACKED, writer, 1, 0, 0, 0, ())
+    return msgspec.msgpack.encode((*head, packing.pack(plain)))
+
+
 def nested(depth: int) -> bytes:
     """A valid envelope with an unknown fact that nests so deeply."""
     fact = b"\x82\xa4kind\xa4deep\xa1x" + b"\x91" * depth + b"\x90"
@@ -42,7 +49,11 @@ WRONG = {
     "too new": raw(commit(min_reader=f.READS + 1)),
     "too deep": nested(5_000),
     "too large": raw(commit(N1, 1, msgspec.structs.replace(BEAT, isolation="x" * f.COMMIT_BYTES_MAX))),
-    "too many facts": raw(commit(N1, 1, *[BEAT] * (reading.FACTS_MAX + 1))),
+    "too many facts": raw(commit(N1, 1, *[BEAT] * (NODE_FACTS_MAX + 1))),
+    "too many packed facts": packed(b"\xdd\x00\x0f\xff\xfc" + b"\x90" * 0xFFFFC),
+    "packed facts that nest": packed(b"\x91" * 100),
+    "packed facts of another writer": packed(b"\xdd\x00\x0f\xff\xfc" + b"\x90" * 0xFFFFC, "facts.scheduler"),
+    "too many values": b"\x98\x01\x01" + msgspec.msgpack.encode(N1) + b"\x01\x00\x00\x00\x91\xdd\x00\x06\x00\x00" + b"\x90" * 0x60000,
     "number 0": raw(commit(number=0)),
     "a number past all": raw(commit(number=f.NUMBER_MAX + 1)),
     "an epoch past all": raw(commit(epoch=1 << 63)),
@@ -68,6 +79,24 @@ def test_an_ignored_commit_moves_the_position_counts_and_distrusts_its_node_alon
     assert (n1.usable, n1.takes_work, n1.ignored, n1.ignored_seq) == (True, False, 1, seq + 1)
     assert n1.distrusted == n1.ignored_reason != ""
     assert (n2.takes_work, n2.ignored) == (True, 0)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("name", ["too many packed facts", "packed facts of another writer", "too many facts"])
+def test_facts_of_a_hostile_commit_are_counted_before_any_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+    monkeypatch.setattr(f, "_decode_fact", decoded.append)
+    assert reading.is_ignored(reading.read({}, N1, WRONG[name]))
+    assert decoded == []
+
+
+def test_the_length_of_an_array_is_read_from_its_first_bytes() -> None:
+    assert [array_length(data) for data in (b"", b"\x80", b"\x93", b"\xdc\x01\x00", b"\xdd\x00\x01\x00\x00")] == [0, 0, 3, 256, 65_536]
+
+
+def test_values_past_their_bound_are_too_deep() -> None:
+    assert too_deep(b"\xdd\x00\x10\x00\x00" + b"\x90" * (VALUES_MAX + 1))
+    assert not too_deep(b"\xdd\x00\x10\x00\x00" + b"\x90" * 1_000)
 
 
 def test_a_commit_within_all_bounds_is_read() -> None:
@@ -144,7 +173,7 @@ def test_nesting_is_counted_without_recursion() -> None:
 def test_long_messages_that_nest_little_are_not_too_deep() -> None:
     values = [1, -1, 200, 70_000, 1 << 40, 1.5, True, None, "x" * 40, "x" * 300, "x" * 70_000, b"x" * 9, b"x" * 300, b"x" * 70_000]
     wide = [values, {str(n): [] for n in range(70)}, {str(n): {} for n in range(20)}, list(range(70_000)), "\u07ff" * 99]
-    assert not too_deep(msgspec.msgpack.encode(wide * 20))
+    assert not too_deep(msgspec.msgpack.encode(wide * 3))
     exts = [msgspec.msgpack.Ext(1, b"x" * size) for size in (1, 2, 4, 8, 16, 9, 300, 70_000)]
     assert not too_deep(msgspec.msgpack.encode([[each] for each in exts] * 20))
     assert not too_deep(msgspec.msgpack.encode([{str(n): n for n in range(70_000)}]) + b"\x90" * 99)

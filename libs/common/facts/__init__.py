@@ -54,7 +54,7 @@ from libs.common.facts.model_facts import ModelUndeployed as ModelUndeployed
 from libs.common.facts.model_facts import ReplicaReady as ReplicaReady
 from libs.common.facts.model_facts import ReplicasScaled as ReplicasScaled
 from libs.common.facts.model_facts import ReplicaUnready as ReplicaUnready
-from libs.common.facts.nesting import DEPTH_MAX, too_deep
+from libs.common.facts.nesting import DEPTH_MAX, array_length, too_deep
 from libs.common.facts.order_facts import JobUpdated as JobUpdated
 from libs.common.facts.order_facts import QueueSet as QueueSet
 from libs.common.facts.order_facts import RequeueRequested as RequeueRequested
@@ -255,6 +255,19 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     packed: bytes
 
 
+class _Outline(msgspec.Struct, frozen=True, array_like=True):
+    """A commit whose facts are not decoded yet."""
+
+    version: int
+    min_reader: int
+    writer: str
+    number: int
+    epoch: int
+    at_ns: int
+    seen: int
+    facts: msgspec.Raw
+
+
 class _Kind(msgspec.Struct, frozen=True):
     kind: str
 
@@ -267,6 +280,7 @@ _header = msgspec.msgpack.Decoder(_Header)
 _packed = msgspec.msgpack.Decoder(_Packed)
 _facts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _fact = msgspec.msgpack.Decoder(AnyFact)
+_outline = msgspec.msgpack.Decoder(_Outline)
 _kind = msgspec.msgpack.Decoder(_Kind)
 
 
@@ -327,6 +341,15 @@ def decode(data: bytes) -> Commit:
     return commit if commit.min_reader < PACKED else _decode_packed(commit, data)
 
 
+def outline(data: bytes) -> tuple[str, int]:
+    """Return who a commit says that wrote it, and how many plain facts it holds, without decoding them. Raises Corrupt."""
+    try:
+        found = _outline.decode(data)
+    except UNDECODABLE as error:
+        raise Corrupt(f"these bytes are not a commit: {error}") from error
+    return found.writer, array_length(bytes(found.facts))
+
+
 def _decode_packed(commit: Commit, data: bytes) -> Commit:
     if commit.min_reader > READS:
         raise _too_new(commit.min_reader)
@@ -334,6 +357,8 @@ def _decode_packed(commit: Commit, data: bytes) -> Commit:
         return commit
     try:
         plain = packing.unpack(_packed.decode(data).packed, packing.unpacked_max(commit.writer))
+        if packing.is_node(commit.writer) and array_length(plain) > packing.NODE_FACTS_MAX:
+            raise Corrupt(f"the packed facts of a commit of {commit.writer} are more than {packing.NODE_FACTS_MAX}")
         if packing.is_node(commit.writer) and too_deep(plain):
             raise Corrupt(f"the packed facts of a commit of {commit.writer} nest more than {DEPTH_MAX} levels")
         facts = tuple(_decode_fact(bytes(raw)) for raw in _facts.decode(plain))

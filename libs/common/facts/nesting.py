@@ -9,6 +9,9 @@ from typing import Final
 # A valid commit nests about 6 levels.
 DEPTH_MAX: Final = 64
 
+# Values in one commit: a reader spends time on each, and a node's few packed bytes may hold a million.
+VALUES_MAX: Final = 1 << 18
+
 # Bytes that cannot begin an array or a map of MessagePack.
 _PLAIN: Final = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))
 # By first byte: how many bytes of a size follow, and how many of the value itself beside that size.
@@ -35,13 +38,19 @@ _CONTAINERS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 def too_deep(data: bytes) -> bool:
-    """Whether arrays and maps nest more than DEPTH_MAX levels. Truncated bytes count as far as they go."""
+    """Whether arrays and maps nest more than DEPTH_MAX levels, or hold more than VALUES_MAX values.
+
+    Truncated bytes count as far as they go.
+    """
     if len(data.translate(None, _PLAIN)) <= DEPTH_MAX:
         return False
     open_: list[int] = []
-    at = 0
+    at = values = 0
     while at < len(data):
         at, items = _value(data, at)
+        values += 1
+        if values > VALUES_MAX:
+            return True
         if items:
             open_.append(items)
             if len(open_) > DEPTH_MAX:
@@ -53,6 +62,12 @@ def too_deep(data: bytes) -> bool:
                 break
             open_.pop()
     return False
+
+
+def array_length(data: bytes) -> int:
+    """How many values the array has that these bytes begin with; 0 for anything else."""
+    first = data[0] if data else 0
+    return _value(data, 0)[1] if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD) else 0
 
 
 def _value(data: bytes, at: int) -> tuple[int, int]:

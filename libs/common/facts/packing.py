@@ -12,6 +12,8 @@ from typing import Final
 # Of the facts of one commit before they are packed. A node's own facts are bounded more tightly: its key may be stolen.
 UNPACKED_BYTES_MAX: Final = 8 << 20
 NODE_UNPACKED_BYTES_MAX: Final = 1 << 20
+# Facts in one commit of a node. An agent puts at most 256 into one.
+NODE_FACTS_MAX: Final = 2_048
 NODE_WRITERS: Final = "facts.node."
 LEVEL: Final = 6
 
