@@ -332,7 +332,8 @@ class State:
         if job is not None and job.preemption.reserved:
             kept, own = [hold for member in job.preemption.reserved for hold in member.gpus], attempt_key(job_id, job.attempt)
             share = sum([hold.share for hold in kept if own not in self.cluster.gpus[hold.uuid].holds])
-            shape = old.shape if old is not None else shape_of(job, job.refusals.avoided(self.wall_ns))
+            known = old is not None and not job.refusals.excluded  # which nodes it avoids changes with time
+            shape = old.shape if old is not None and known else shape_of(job, job.refusals.avoided(self.wall_ns))
             self.reserved[job_id] = Kept(shape.on(len(job.preemption.reserved)), share)
             self.reserved_share[job.tenant] += share
             self.queue.version += 1

@@ -130,3 +130,9 @@ def follow(live: Live, started: State | None, begun: int) -> None:
 def chance_to_wait(live: Live) -> bool:
     """Now and then the scheduler is slow, and what it would have decided is decided later, among other things."""
     return len(live.log) % 5 == 0
+
+
+def test_devices_kept_for_a_refused_job_are_used_once_its_exclusion_is_over() -> None:
+    """A seed in which the exclusion of a node ended while devices were reserved for the job."""
+    test = test_a_scheduler_from_a_snapshot_and_the_tail_decides_as_the_one_that_lived_through_it
+    test.hypothesis.inner_test(540)  # type: ignore[attr-defined]
