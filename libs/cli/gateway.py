@@ -177,7 +177,7 @@ def _connect(profile: Profile, connection: http.client.HTTPConnection) -> None:
 
 
 def _way_out(profile: Profile) -> str:
-    """What the user can do: `muster up` starts a cluster here, and answers at no address that MUSTER_URL names."""
+    """Return the advice that ends the message: `muster up` does not help where MUSTER_URL names another address."""
     if profile.source == "MUSTER_URL":
         return "check that address and that its cluster runs, or unset MUSTER_URL to use the cluster of this machine"
     return "start a cluster here with: muster up"

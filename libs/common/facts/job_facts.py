@@ -1,4 +1,4 @@
-"""What users, quota and the scheduler say of jobs. Pure; part of the union in `facts.py`."""
+"""Facts about jobs from users, quota and the scheduler. Pure; part of the union in `facts/__init__.py`."""
 
 from libs.common.facts.fact import Fact
 from libs.common.model import JobId, JobSpec, Member, TenantId
