@@ -195,6 +195,7 @@ class Node(msgspec.Struct):
     version: str = ""
     simulated: bool = False
     registered_ns: int = 0
+    registered_seq: int = 0
     peer_address: str = ""
     peer_key: str = ""
     directory: str = ""

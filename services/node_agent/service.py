@@ -51,7 +51,7 @@ from services.node_agent.instances import Instances
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.means import Means
 from services.node_agent.peers import Peers
-from services.node_agent.registration import registration
+from services.node_agent.registration import check_stands, registration
 from services.node_agent.release import check
 from services.node_agent.sampling import Sampling
 from services.node_agent.supervision_protocol import JobSupervisors, Machine, Memory, Prober
@@ -139,8 +139,9 @@ class Agent:
         adopted = await self.jobs.start(self.tell)
         try:
             await self._serve(adopted, stop)
-        except Fenced as error:
-            await self._kill_all()
+        except Fenced as error:  # the cluster holds every attempt here for lost
+            for ref in s.accounted(self.state):
+                await self.jobs.kill(ref)
             raise Fenced(
                 f"duplicate node id {self.node_id}: another agent registered under it; its jobs here were ended. "
                 "Give each machine its own MUSTER_NODE_ID"
@@ -223,7 +224,8 @@ class Agent:
         if self.peers is not None:
             self.peers.registered(incarnation)
         wrong = await lost_devices.told(self.driver, self.inventory, self.state, self.memory, self.clock.boot_ns())
-        self.writer.put([fact, *wrong]).add_done_callback(self._was_registered)
+        self.registration = self.writer.put([fact, *wrong])
+        self.registration.add_done_callback(self._was_registered)
         self.wake.set()
         logger.info("node %s, incarnation %d, %d devices, %d attempts", self.node_id, incarnation, len(self.inventory), len(adopted))
 
@@ -332,11 +334,6 @@ class Agent:
 
         self.writer.put(action.facts).add_done_callback(stored)
 
-    async def _kill_all(self) -> None:
-        """Fenced: the cluster holds every attempt here for lost."""
-        for ref in s.accounted(self.state):
-            await self.jobs.kill(ref)
-
     async def _on_orders(self, subject: str, data: bytes) -> bytes | None:
         if not self.answers.closed:
             try:
@@ -377,6 +374,7 @@ class Agent:
         if lease.verdict == REMOVED:
             raise Refused(f"node {self.node_id} was removed from the cluster: to use this machine again, add it under another name")
         self.log_incarnation = max(self.log_incarnation, lease.incarnation)
+        check_stands(lease, self.registration)
         if lease.distrusted:
             self._spawn(self.writer.check_alone())
         self.heartbeat_ms = lease.heartbeat_ms or self.heartbeat_ms

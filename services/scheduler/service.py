@@ -318,8 +318,8 @@ class Scheduler:
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
         node = self.acked.nodes.get(beat.node_id)
         digest = orders.node_digest(self.acked, beat.node_id) if node is not None else ""
-        incarnation, distrusted = (node.incarnation, bool(node.distrusted)) if node is not None else (0, False)
-        common = (self.acked.timing.heartbeat_ms, digest, self.acked.seq, self._present_roster().digest, incarnation, distrusted)
+        known = (node.incarnation, bool(node.distrusted), node.registered_seq) if node is not None else ()
+        common = (self.acked.timing.heartbeat_ms, digest, self.acked.seq, self._present_roster().digest, *known)
         return _encode(Lease(self.state.epoch, verdict, beat.sent_boot_ns, lease_ms, *common))
 
     def _present_roster(self) -> Roster:

@@ -36,7 +36,8 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         node.gone = fact.incarnation - 1
     node.incarnation, node.directory = fact.incarnation, fact.directory
     node.address, node.boot_id, node.version = fact.address, fact.boot_id, fact.version
-    node.simulated, node.registered_ns = fact.simulated, stamp.at_ns
+    node.simulated = fact.simulated
+    node.registered_ns, node.registered_seq = stamp.at_ns, stamp.seq
     node.peer_address, node.peer_key = fact.peer_address, fact.peer_key
     node.cpus_milli, node.memory_bytes, node.labels = fact.cpus_milli, fact.memory_bytes, fact.labels
     node.rack, node.spine, node.sockets, node.isolation = fact.rack, fact.spine, fact.sockets, fact.isolation

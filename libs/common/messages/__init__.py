@@ -120,6 +120,7 @@ class Lease(msgspec.Struct, frozen=True):
     removed (for ever: the agent ends). `lease_ms` 0 grants nothing. `digest` is of what this node should run, as of commit
     `seq`; `roster` is the digest of the roster. `incarnation` is the last of this node that the log holds. `distrusted`: readers of the log
     ignored a commit on this node's subject; an agent that did not write it has lost its subject to another process.
+    `registered_seq` is the commit of the registration that stands for this node, 0 where the scheduler does not know it.
     """
 
     epoch: int
@@ -132,6 +133,7 @@ class Lease(msgspec.Struct, frozen=True):
     roster: str = ""
     incarnation: int = 0
     distrusted: bool = False
+    registered_seq: int = 0
 
 
 class RosterEntry(msgspec.Struct, frozen=True, array_like=True):
