@@ -107,6 +107,8 @@ class Peers:
         self.budget = Budget()
         self.addresses: frozenset[str] = frozenset()
         self.narrowed: frozenset[str] | None = None
+        # Peers whose questions name their recipient: a question of theirs that names none is an old one.
+        self.naming: dict[NodeId, None] = {}
         self.dropped = 0
 
     async def run(self, incarnation: int) -> None:
@@ -184,7 +186,7 @@ class Peers:
         for first in range(0, len(others), BURST):
             for entry in others[first : first + BURST]:
                 own = g.cookie(nonce, entry.node_id)
-                ask = PeerAsk(roster.cluster_id, self.gossip.node_id, self.incarnation, own)
+                ask = PeerAsk(roster.cluster_id, self.gossip.node_id, self.incarnation, own, entry.node_id)
                 self.channel.send(entry.address, self.signer.datagram(ask))
             await asyncio.sleep(BURST_PAUSE_S)
 
@@ -202,13 +204,16 @@ class Peers:
         if not self.budget.may_believe(said.node_id):
             self.dropped += 1
         elif isinstance(said, PeerAsk):
+            if said.to:
+                self.naming[said.node_id] = None
             self._answer(sender, said)
         else:
             self._extend(g.answered(self.gossip, said.node_id, said.nonce, said.unrenewed_ms, now_ns))
 
     def _may_verify(self, sender: str, known: bool, said: Said) -> bool:
         if isinstance(said, PeerAsk):
-            return self.budget.may_verify_ask(sender, known)
+            meant = said.to == self.gossip.node_id or (not said.to and said.node_id not in self.naming)
+            return meant and self.budget.may_verify_ask(sender, known)
         meant = said.to == self.gossip.node_id and g.expects(self.gossip, said.node_id, said.nonce)
         return meant and self.budget.may_verify_answer(said.node_id)
 

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from libs.common.model import NodeId
 from libs.embedded.living import die_with_parent
+from services.node_agent.peer_budget import HEARD_PER_NODE
 from services.node_agent.peer_messages import NONCE_BYTES, PeerAsk
 from tests.integration.peers_world import Node, fleet
 
@@ -50,13 +52,29 @@ async def test_one_hostile_node_that_floods_with_its_own_key_ends_no_lease_of_th
     """From its own address, which the others know, with valid signatures: it uses up its own budget."""
     async with fleet(tmp_path, 4, LEASE_MS) as nodes:
         hostile, honest = nodes[3], nodes[:3]
-        data = hostile.peers.signer.datagram(_ask(hostile))
+        asks = {node.node_id: hostile.peers.signer.datagram(_ask(hostile, node.node_id)) for node in honest}
         for _ in range(int(LEASES * LEASE_MS / 1_000 / 0.02)):
             for node in honest:
                 for _ in range(40):
-                    hostile.channel.send(node.address, data)
+                    hostile.channel.send(node.address, asks[node.node_id])
             await asyncio.sleep(0.02)
             assert all(node.lives() for node in honest)
+
+
+@pytest.mark.parametrize("names_recipient", [True, False], ids=["question of now", "question of an older build"])
+async def test_questions_sent_on_to_other_nodes_use_up_no_budget(tmp_path: Path, names_recipient: bool) -> None:
+    """A hostile node may keep the signed questions that honest nodes sent to it, and send them to the others."""
+    async with fleet(tmp_path, 4, LEASE_MS) as nodes:
+        asker, heard, hostile = nodes[0], nodes[1], nodes[3]
+        heard.peers._hear(asker.address, asker.peers.signer.datagram(_ask(asker, heard.node_id)))
+        to = hostile.node_id if names_recipient else NodeId("")
+        sent_on = [asker.peers.signer.datagram(_ask(asker, to, number)) for number in range(4 * HEARD_PER_NODE)]
+        dropped = heard.peers.dropped
+        for data in sent_on:
+            heard.peers._hear(hostile.address, data)
+        assert heard.peers.dropped == dropped + len(sent_on)
+        heard.peers._hear(asker.address, asker.peers.signer.datagram(_ask(asker, heard.node_id)))
+        assert heard.peers.dropped == dropped + len(sent_on)
 
 
 @pytest.mark.parametrize("option", [0, socket.SO_REUSEADDR, socket.SO_REUSEPORT])
@@ -73,5 +91,5 @@ async def test_no_process_takes_the_port_of_an_agent_that_lives(tmp_path: Path, 
                 assert refused.value.errno == errno.EADDRINUSE
 
 
-def _ask(node: Node) -> PeerAsk:
-    return PeerAsk("home", node.node_id, 1, bytes(NONCE_BYTES))
+def _ask(node: Node, to: str = "", number: int = 0) -> PeerAsk:
+    return PeerAsk("home", node.node_id, 1, number.to_bytes(NONCE_BYTES, "big"), NodeId(to))

@@ -36,6 +36,23 @@ def test_what_a_node_of_the_roster_signed_is_believed() -> None:
     assert heard(answer) == answer
 
 
+def test_question_of_an_older_build_is_read_and_names_no_recipient() -> None:
+    before = msgspec.msgpack.encode(["ask", "home", "b", 5, NONCE])
+    assert msgspec.msgpack.decode(before, type=PeerAsk) == ask()
+    assert ask().to == ""
+
+
+def test_older_build_reads_a_question_that_names_its_recipient() -> None:
+    class Before(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+        cluster_id: str
+        node_id: NodeId
+        incarnation: int
+        nonce: bytes
+
+    now = msgspec.msgpack.encode(PeerAsk("home", NodeId("b"), 5, NONCE, NodeId("a")))
+    assert msgspec.msgpack.decode(now, type=Before) == Before("home", NodeId("b"), 5, NONCE)
+
+
 @pytest.mark.parametrize(
     "said",
     [ask(cluster="away"), ask(incarnation=4), ask(node="nobody"), ask(nonce=b"short")],
