@@ -39,6 +39,7 @@ COUNTS: Final = {
     "gpus": 256,
     "labels": 256,
     "isolation": 64,
+    "drivers": 64,
     "checks": 64,
     "sockets": 1_024,
     "mig_profiles": 256,

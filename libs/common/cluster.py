@@ -214,6 +214,7 @@ class Node(msgspec.Struct):
     spine: str = ""
     sockets: tuple[int, ...] = ()
     isolation: dict[str, str] = {}
+    drivers: dict[str, str] = {}
     takes_controls: bool = False
     held: dict[str, tuple[int, int]] = {}
     reserved: dict[JobId, Member] = {}

@@ -24,6 +24,7 @@ FREE_MIN_BYTES: Final = 2 << 30
 OFFSET_MAX_S: Final = 2.0
 ANSWER_S: Final = 5.0
 LOST_FIX: Final = "restart the machine; if it stays lost, reseat or replace it, or set MUSTER_GPUS_REMOVED after you took it out"
+PERSISTENCE_FIX: Final = "nvidia-smi -pm 1 until the next boot, or start nvidia-persistenced at each boot"
 BPF_CALL: Final = {"x86_64": 321, "aarch64": 280}
 BPF_PROG_QUERY: Final = 16
 
@@ -150,6 +151,9 @@ def drivers(state: Path | None = None) -> list[Finding]:
     except Unavailable as error:
         return [Finding("drivers", WRONG, str(error), "restart the machine if a driver is wedged", needed=False)]
     here = [Finding(f"driver {vendor}", OK, words) for vendor, words in found.there.items()]
+    if found.cold:
+        where = f"off on {', '.join(found.cold)}: the first call into the driver may take seconds"
+        here.append(Finding("persistence mode", SLOW, where, PERSISTENCE_FIX, needed=False))
     here += [Finding(f"GPU {address}", WRONG, why, LOST_FIX, needed=False) for address, why in found.absent.items()]
     fix = "needed where there are {} GPUs"
     return here + [Finding(f"driver {vendor}", MISSING, why, fix.format(vendor), needed=False) for vendor, why in found.missing.items()]

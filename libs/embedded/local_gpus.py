@@ -19,12 +19,13 @@ COMMAND: Final = (sys.executable, "-P", "-m", "services.node_agent.drivers.surve
 
 class Local(msgspec.Struct, frozen=True):
     """By vendor: what there is ("2 x Fake H100"), or why nothing of it can be used. `absent` says by PCI address why no driver shows a GPU
-    that the machine has.
+    that the machine has. `cold` are the addresses of NVIDIA GPUs with persistence mode off.
     """
 
     there: dict[str, str]
     missing: dict[str, str]
     absent: dict[str, str] = {}
+    cold: tuple[str, ...] = ()
 
 
 def look(state: str = "") -> Local:
@@ -40,7 +41,7 @@ def look(state: str = "") -> Local:
     for gpu in found["gpus"]:
         models.setdefault(gpu["vendor"], Counter())[gpu["model"]] += 1
     there = {vendor: ", ".join(f"{count} x {model}" for model, count in counts.items()) for vendor, counts in models.items()}
-    return Local(there, found["missing"], {each["pci_bus"]: each["why"] for each in found["absent"]})
+    return Local(there, found["missing"], {each["pci_bus"]: each["why"] for each in found["absent"]}, tuple(found["cold"]))
 
 
 def survey() -> str:

@@ -28,7 +28,8 @@ from services.node_agent.drivers import sysfs
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.simulated import SOCKETS, SimulatedDriver
 from services.node_agent.environment import passed_on
-from services.node_agent.health.listen import listen, policy_of
+from services.node_agent.health.listen import listen, policy_of, watch_of
+from services.node_agent.health.watch import Watch
 from services.node_agent.holders import at_work, works
 from services.node_agent.incarnation import IncarnationFile
 from services.node_agent.job_directories import LEASE, JobDirectories
@@ -147,12 +148,10 @@ async def _serve(
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     agent.state.devices.policy = policy
     agent.state.controls.policy = hot_policy(settings.health_hot)
-    pipes = listen(settings, agent, driver, sampling)
+    watch = watch_of(settings, agent, driver)
+    pipes = listen(settings, watch, driver, sampling)
 
-    async def metrics() -> str:
-        samples = await driver.sample() if driver.simulated else sampling.latest
-        return exposition.text(settings.node_id, agent.inventory, samples, exposition.job_shares(at_work(agent.state)))
-
+    metrics = partial(_metrics, settings.node_id, agent, driver, sampling, watch)
     try:
         async with scraped(settings.metrics_host, settings.metrics_port, metrics):
             await agent.run(stop)
@@ -161,6 +160,12 @@ async def _serve(
             pipe.close()
         await driver.close()
         await client.close()
+
+
+async def _metrics(node: str, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling, watch: Watch) -> str:
+    samples = await driver.sample() if driver.simulated else sampling.latest
+    shares, version = exposition.job_shares(at_work(agent.state)), driver.versions.get(exposition.NVIDIA, "")
+    return exposition.text(node, agent.inventory, samples, shares, version, watch.xids)
 
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:

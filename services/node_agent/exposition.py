@@ -8,6 +8,7 @@ Names: docs/howto/watch-devices.md. Test: tests/unit/test_exposition.py.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId
@@ -45,7 +46,10 @@ class Series(NamedTuple):
 
 def _free(sample: Sample) -> Reading:
     total, used = sample.memory_total_bytes, sample.memory_used_bytes
-    return used if isinstance(used, Lacking) else total if isinstance(total, Lacking) else total - used
+    if isinstance(used, Lacking) or isinstance(total, Lacking):
+        return used if isinstance(used, Lacking) else total
+    reserved = sample.memory_reserved_bytes
+    return total - used - (0 if isinstance(reserved, Lacking) else reserved)
 
 
 def _processes(sample: Sample) -> Reading:
@@ -60,6 +64,7 @@ OURS: Final = (
     Series("muster_gpu_decoder_busy_ratio", "Part of the time in which it decoded", "decoder_percent", per=100),
     Series("muster_gpu_memory_bytes", "Its memory", "memory_total_bytes"),
     Series("muster_gpu_memory_used_bytes", "What is used of it", "memory_used_bytes"),
+    Series("muster_gpu_memory_reserved_bytes", "Memory that the driver keeps for itself", "memory_reserved_bytes"),
     Series("muster_gpu_temperature_celsius", "Of the chip", "temperature_c"),
     Series("muster_gpu_memory_temperature_celsius", "Of its memory", "memory_temperature_c"),
     Series("muster_gpu_power_watts", "What it draws", "power_mw", per=1_000),
@@ -97,8 +102,9 @@ DCGM: Final = (
     Series("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %)", "memory_busy_percent"),
     Series("DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %)", "encoder_percent"),
     Series("DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %)", "decoder_percent"),
-    Series("DCGM_FI_DEV_FB_FREE", "Memory free, with what the driver keeps for itself (in MiB)", _free, per=MIB),
+    Series("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB)", _free, per=MIB),
     Series("DCGM_FI_DEV_FB_USED", "Memory used (in MiB)", "memory_used_bytes", per=MIB),
+    Series("DCGM_FI_DEV_FB_RESERVED", "Memory that the driver keeps for itself (in MiB)", "memory_reserved_bytes", per=MIB),
     Series("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Corrected ECC errors since the driver was loaded", "ecc_corrected", kind=COUNTER),
     Series("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Uncorrected ECC errors since the driver was loaded", "ecc_uncorrected", kind=COUNTER),
     Series("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors", "remapped_corrected", kind=COUNTER),
@@ -108,6 +114,8 @@ DCGM: Final = (
     Series("DCGM_FI_DEV_FAN_SPEED", "Fan speed (in % of the highest)", "fan_percent"),
 )
 
+# For every NVIDIA device, also one that does not answer: an error that takes a device off its bus must show.
+XID: Final = ("DCGM_FI_DEV_XID_ERRORS", "Number of the last Xid error since the agent started, 0 if there was none")
 UP: Final = ("muster_gpu_up", "1 while the device answers its driver")
 THROTTLED: Final = ("muster_gpu_throttled", "1 for each reason that slows its clocks now")
 SHARES: Final = ("muster_gpu_job_share", "Part of the device that a job has which runs there")
@@ -123,16 +131,28 @@ def _shares(attempt: Attempt, uuid: GpuId) -> list[JobShare]:
     return [] if order is None else [JobShare(order.job_id, order.tenant, hold.share) for hold in order.gpus if hold.uuid == uuid]
 
 
-def text(node: str, gpus: Sequence[Gpu], samples: Mapping[GpuId, Sample], jobs: Mapping[GpuId, Sequence[JobShare]]) -> str:
-    """Of all these devices, also of one that does not answer."""
+def text(
+    node: str,
+    gpus: Sequence[Gpu],
+    samples: Mapping[GpuId, Sample],
+    jobs: Mapping[GpuId, Sequence[JobShare]],
+    nvidia_version: str = "",
+    xids: Mapping[GpuId, int] = MappingProxyType({}),
+) -> str:
+    """Return the metrics of all these devices, also of one that does not answer. `nvidia_version` is NVIDIA's driver's, `xids` are the
+    last Xid errors.
+    """
     marks = {gpu.uuid: _labels(_device(node, gpu) | _alone(jobs.get(gpu.uuid, ()))) for gpu in gpus}
     answering = [(gpu, samples[gpu.uuid]) for gpu in gpus if gpu.uuid in samples]
     lines = [*_family(*UP, GAUGE, ((marks[gpu.uuid], int(gpu.uuid in samples)) for gpu in gpus))]
     for series in OURS:
         lines += _family(series.name, series.help, series.kind, _values(series, answering, marks))
-    nvidias = [(gpu, sample) for gpu, sample in answering if gpu.vendor == NVIDIA]
+    nvidias = [gpu for gpu in gpus if gpu.vendor == NVIDIA]
+    dcgm = {gpu.uuid: ",".join(filter(None, (marks[gpu.uuid], _version(nvidia_version)))) for gpu in nvidias}
+    told = [(gpu, sample) for gpu, sample in answering if gpu.vendor == NVIDIA]
     for series in DCGM:
-        lines += _family(series.name, series.help, series.kind, _values(series, nvidias, marks))
+        lines += _family(series.name, series.help, series.kind, _values(series, told, dcgm))
+    lines += _family(*XID, GAUGE, ((dcgm[gpu.uuid], xids.get(gpu.uuid, 0)) for gpu in nvidias))
     lines += _family(*THROTTLED, GAUGE, ((_labels(_device(node, gpu) | {"reason": why}), 1) for gpu, why in _throttled(answering)))
     shares = ((gpu, each) for gpu in gpus for each in _bounded(jobs.get(gpu.uuid, ())))
     lines += _family(*SHARES, GAUGE, ((_labels(_device(node, gpu) | _job(each)), each.share / WHOLE_GPU) for gpu, each in shares))
@@ -169,6 +189,10 @@ def _device(node: str, gpu: Gpu) -> dict[str, str]:
         "vendor": gpu.vendor,
         "Hostname": node,
     }
+
+
+def _version(nvidia: str) -> str:
+    return _labels({"DCGM_FI_DRIVER_VERSION": nvidia}) if nvidia else ""
 
 
 def _pci_bus_id(gpu: Gpu) -> str:

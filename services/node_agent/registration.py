@@ -46,6 +46,7 @@ def registration(
         isolation={**isolation(machine.isolation, driver, gpus), **more},
         tells_health=True,
         takes_controls=True,
+        drivers=dict(driver.versions),
     )
 
 

@@ -69,6 +69,8 @@ const char *nvmlErrorString(int code) {
     return code == IN_USE ? "In use by another client" : code == RESOURCES ? "Insufficient Resources" : "an error that the fake made";
 }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { CHECK(-1); snprintf(text, size, "580.65.06"); return OK; }
+int nvmlSystemGetNVMLVersion(char *text, unsigned size) { CHECK(-1); snprintf(text, size, "13.580.65.06"); return OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { CHECK(-1); *version = 13000; return OK; }
 int nvmlDeviceGetCount_v2(unsigned *number) { CHECK(-1); *number = (unsigned)count(); return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     CHECK(index);

@@ -12,7 +12,7 @@ from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Lacking
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
-from services.node_agent.health.listen import listen
+from services.node_agent.health.listen import listen, watch_of
 from services.node_agent.sampling import Sampling
 from services.node_agent.service import Agent
 from tests.drivers.fakes import Fakes
@@ -34,7 +34,8 @@ class Heated(World):
         agent = super().make(state_dir)
         agent.sampling = Sampling(self.local, EVERY_MS)
         agent.state.controls.policy = hot_policy(self.policy)
-        listen(Settings(state=str(self.state_dir), kernel_log="/nowhere"), agent, self.local, agent.sampling)
+        settings = Settings(state=str(self.state_dir), kernel_log="/nowhere")
+        listen(settings, watch_of(settings, agent, self.local), self.local, agent.sampling)
         return agent
 
     async def sampled(self) -> tuple[int | Lacking, int | Lacking]:

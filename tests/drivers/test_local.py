@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from libs.common.model import GpuId
-from libs.doctor import MISSING, OK, WRONG, checks
+from libs.doctor import MISSING, OK, SLOW, WRONG, checks
 from libs.embedded import local_gpus
 from services.node_agent.drivers.absent import FILE, Had
 from services.node_agent.drivers.local import LocalDriver
@@ -81,10 +81,24 @@ async def test_a_machine_without_devices_says_why_in_one_line(caplog: pytest.Log
 
 
 def test_one_line_says_which_devices_a_machine_has_and_the_doctor_says_the_same(fakes: Fakes) -> None:
+    fakes.tell("nvidia", "persistent * 1")
     assert local_gpus.survey() == "GPUs of this machine: nvidia: 2 x Fake H100"
     here, *others = checks.drivers()
     assert (here.what, here.state, here.found) == ("driver nvidia", OK, "2 x Fake H100")
     assert all(other.state == MISSING and not other.needed for other in others)
+
+
+def test_the_doctor_says_which_gpus_have_persistence_mode_off(fakes: Fakes) -> None:
+    fakes.tell("nvidia", "persistent 0 1", "persistent 1 0")
+    (found,) = [each for each in checks.drivers() if each.what == "persistence mode"]
+    assert (found.state, found.needed) == (SLOW, False)
+    assert "off on 0000:02:00.0:" in found.found and "nvidia-smi -pm 1" in found.fix and "nvidia-persistenced" in found.fix
+
+
+def test_the_doctor_says_nothing_where_persistence_mode_is_on_or_the_card_has_none(fakes: Fakes) -> None:
+    fakes.tell("nvidia", "persistent 0 1", "nvmlDeviceGetPersistenceMode 1 3")
+    fakes.tell("amd", "count * 1")
+    assert [each for each in checks.drivers() if each.what == "persistence mode"] == []
 
 
 def test_a_driver_that_hangs_is_one_line_too(fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +111,7 @@ def test_a_driver_that_hangs_is_one_line_too(fakes: Fakes, monkeypatch: pytest.M
 
 
 def test_the_doctor_names_a_gpu_that_an_agent_had_and_no_driver_shows(fakes: Fakes, tmp_path: Path) -> None:
+    fakes.tell("nvidia", "persistent * 1")
     device = Device(pci_bus="0000:09:00.0", uuid="GPU-a", index=2, vendor="nvidia", model="H100", driver_version="580")
     (tmp_path / "services/local").mkdir(parents=True)
     (tmp_path / "services/local" / FILE).write_bytes(msgspec.json.encode(Had("boot", (device,))))

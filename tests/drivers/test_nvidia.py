@@ -16,6 +16,7 @@ from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Done, Lacking, Link, Process
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
+from services.node_agent.exposition import text
 from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, NVML, Fakes, build
 
@@ -50,6 +51,31 @@ async def test_what_no_fact_holds_is_known_of_a_device_too(driver: LocalDriver, 
     first, second = driver.vendors[0].devices.values()
     assert (first.driver_version, first.mig, first.links) == ("580.65.06", False, (Link("nvlink", "switch", 18),))
     assert (second.mig, second.links) == (True, (Link("nvlink", "0000:01:00.0", 4),))
+
+
+async def test_versions_of_driver_and_libraries_are_told(driver: LocalDriver, fakes: Fakes) -> None:
+    assert driver.versions == {}
+    await driver.inventory()
+    assert driver.versions == {"nvidia": "580.65.06", "nvml": "13.580.65.06", "cuda": "13.0"}
+    fakes.tell("nvidia", "nvmlSystemGetCudaDriverVersion_v2 * 13", "nvmlSystemGetNVMLVersion * 13")
+    await driver.inventory()
+    assert driver.versions == {"nvidia": "580.65.06"}
+
+
+async def test_reserved_memory_is_neither_used_nor_free(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "used_mib 0 2000", "nvmlDeviceGetMemoryInfo_v2 1 25")
+    gpus = await driver.inventory()
+    samples = await driver.sample()
+    assert samples[FIRST].memory_reserved_bytes == 600 << 20
+    assert isinstance(samples[SECOND].memory_reserved_bytes, Lacking) and samples[SECOND].memory_used_bytes == 600 << 20
+    lines = text("n1", gpus, samples, {}, "580").splitlines()
+    told = {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines if FIRST in line}
+    kept = [told[f"DCGM_FI_DEV_FB_{name}"] for name in ("USED", "RESERVED", "FREE")]
+    assert kept == ["2000.0", "600.0", str(80 * 1024.0 - 2600)]
+    assert [SECOND in line for line in lines if line.startswith("DCGM_FI_DEV_FB_RESERVED")] == [False]
+    assert [line.rsplit(" ", 1)[1] for line in lines if line.startswith("DCGM_FI_DEV_FB_FREE") and SECOND in line] == [
+        str(80 * 1024.0 - 600)
+    ]
 
 
 async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: LocalDriver, fakes: Fakes) -> None:

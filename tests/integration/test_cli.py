@@ -288,11 +288,13 @@ def test_nodes_shows_one_with_its_gpus(world: World) -> None:
     gpu = {"uuid": "G", "node_id": "node-1", "index": 0, "model": "H100", "memory_bytes": 80 << 30, "state": "AVAILABLE", "holders": []}
     isolation = {"cpu": "enforced", "mps": "lost: no control program"}
     node = {"id": "node-1", "state": "healthy", "gpus_total": 1, "gpus_free": 1, "job_ids": [], "gpu_model": "H100"}
-    found = {"node": {**node, "isolation": isolation}, "gpus": [gpu]}
+    drivers = {"nvidia": "580.65.06", "cuda": "13.0"}
+    found = {"node": {**node, "isolation": isolation, "drivers": drivers}, "gpus": [gpu]}
     world.routes["GET /v1/nodes/node-1"] = found
     world.routes["GET /v1/nodes/node-9"] = Problem(404, "no node 'node-9' has registered")
     code, out, _ = world.run("nodes", "node-1", "--no-headers")
-    first, _, title, lost, _, second = out.splitlines()
+    first, _, versions, _, title, lost, _, second = out.splitlines()
+    assert versions == "Drivers: nvidia 580.65.06, cuda 13.0"
     assert (code, first.split()[:4], second.split()[:3]) == (0, ["node-1", "healthy", "1", "1"], ["node-1", "0", "H100"])
     assert (title, lost) == ("This node has lost:", "  mps: no control program")
     assert json.loads(world.run("nodes", "node-1", "-o", "json")[1]) == found

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from libs.common import facts as f
 from libs.common.model import GpuHold, GpuId
 from libs.common.settings import Settings
-from services.node_agent.health.listen import DRIVER_PIPE, KERNEL_PIPE, listen, policy_of
+from services.node_agent.health.listen import DRIVER_PIPE, KERNEL_PIPE, listen, policy_of, watch_of
 from services.node_agent.line_pipe import LinePipe
 from services.node_agent.service import Agent
 from tests.integration.agent_world import World
@@ -30,7 +30,7 @@ class Played(World):
         settings = Settings(state=str(self.state_dir))
         agent.state.devices.policy = policy_of(settings)
         self.state_dir.mkdir(exist_ok=True)
-        self.pipes = tuple(listen(settings, agent, self.driver, agent.sampling))
+        self.pipes = tuple(listen(settings, watch_of(settings, agent, self.driver), self.driver, agent.sampling))
         return agent
 
     async def end(self) -> None:

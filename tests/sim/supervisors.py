@@ -225,6 +225,10 @@ class SimDriver:
         now = asyncio.get_running_loop().time()
         return {uuid: "somebody has it open" for uuid in uuids if now < self.machine.kept_until.get(uuid, 0.0)}
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return {}
+
     def version_of(self, uuid: GpuId) -> str:
         return ""
 

@@ -10,7 +10,7 @@ from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec
 from services.node_agent import state as s
 from services.node_agent.drivers.readings import Lacking, Process, Sample
-from services.node_agent.exposition import DCGM, JOBS_MAX, OURS, SHARES, THROTTLED, UP, JobShare, job_shares, text
+from services.node_agent.exposition import DCGM, JOBS_MAX, OURS, SHARES, THROTTLED, UP, XID, JobShare, job_shares, text
 
 CARD = Gpu(GpuId("GPU-1"), 0, "nvidia", 'H100 "80GB"', 80 << 30, pci_bus="0000:01:00.0")
 OTHER = Gpu(GpuId("GPU-2"), 1, "amd", "MI300X", 192 << 30, pci_bus="0000:02:00.0")
@@ -35,7 +35,7 @@ def named(name: str) -> str:
 
 
 def labels(jobs: Mapping[GpuId, Sequence[JobShare]], name: str) -> list[dict[str, str]]:
-    families = text_string_to_metric_families(text("n1", [CARD], {CARD.uuid: FULL}, jobs))
+    families = text_string_to_metric_families(text("n1", [CARD], {CARD.uuid: FULL}, jobs, "580.65.06"))
     return [one.labels for family in families for one in family.samples if one.name == name]
 
 
@@ -46,7 +46,7 @@ def test_what_a_card_tells_stands_under_both_names_in_the_units_of_each() -> Non
     assert values["muster_gpu_clock_hertz", CARD.uuid] == 10**9 and values["DCGM_FI_DEV_SM_CLOCK", CARD.uuid] == 1_000
     assert values["muster_gpu_energy_joules_total", CARD.uuid] == 1
     assert values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", CARD.uuid] == 1_000
-    assert values["DCGM_FI_DEV_FB_FREE", CARD.uuid] == 0 and values["muster_gpu_processes", CARD.uuid] == 1
+    assert values["DCGM_FI_DEV_XID_ERRORS", CARD.uuid] == 0 and values["muster_gpu_processes", CARD.uuid] == 1
     assert {name for name, _ in values} >= {each.name for each in (*OURS, *DCGM)}
 
 
@@ -60,12 +60,26 @@ def test_what_is_lacking_has_no_line_and_a_device_that_is_silent_is_not_up() -> 
     values = found({OTHER.uuid: BARE})
     of_it = {name: value for (name, uuid), value in values.items() if uuid == OTHER.uuid}
     assert of_it == {"muster_gpu_up": 1, "muster_gpu_sampled_seconds": 2, "muster_gpu_busy_ratio": 0.25}
-    assert {name: value for (name, uuid), value in values.items() if uuid == CARD.uuid} == {"muster_gpu_up": 0}
+    assert {name: value for (name, uuid), value in values.items() if uuid == CARD.uuid} == {"muster_gpu_up": 0, XID[0]: 0}
 
 
 def test_what_is_left_of_memory_is_lacking_unless_both_are_known() -> None:
     for lacking in ({"memory_total_bytes": Lacking("no")}, {"memory_used_bytes": Lacking("no")}):
         assert ("DCGM_FI_DEV_FB_FREE", CARD.uuid) not in found({CARD.uuid: replace(FULL, **lacking)})
+
+
+def test_reserved_memory_is_not_free() -> None:
+    sizes = {"memory_total_bytes": 100 << 20, "memory_used_bytes": 10 << 20, "memory_reserved_bytes": 30 << 20}
+    values = found({CARD.uuid: replace(FULL, **sizes)})
+    assert [values[f"DCGM_FI_DEV_FB_{name}", CARD.uuid] for name in ("FREE", "USED", "RESERVED")] == [60, 10, 30]
+    without = found({CARD.uuid: replace(FULL, **{**sizes, "memory_reserved_bytes": Lacking("no")})})
+    assert without["DCGM_FI_DEV_FB_FREE", CARD.uuid] == 90 and ("DCGM_FI_DEV_FB_RESERVED", CARD.uuid) not in without
+
+
+def test_the_last_xid_shows_for_a_device_that_does_not_answer_any_more() -> None:
+    written = text("n1", [CARD, OTHER], {OTHER.uuid: BARE}, {}, "580.65.06", {CARD.uuid: 79})
+    (line,) = [line for line in written.splitlines() if line.startswith("DCGM")]
+    assert line.startswith("DCGM_FI_DEV_XID_ERRORS{") and line.endswith(',DCGM_FI_DRIVER_VERSION="580.65.06"} 79')
 
 
 def test_a_device_is_named_as_nvidia_s_exporter_names_it() -> None:
@@ -78,7 +92,9 @@ def test_a_device_is_named_as_nvidia_s_exporter_names_it() -> None:
         "modelName": 'H100 "80GB"',
         "vendor": "nvidia",
         "Hostname": "n1",
+        "DCGM_FI_DRIVER_VERSION": "580.65.06",
     }
+    assert "DCGM_FI_DRIVER_VERSION" not in labels({}, "muster_gpu_up")[0]
 
 
 def test_each_reason_for_slow_clocks_is_a_series() -> None:
@@ -115,7 +131,7 @@ def test_of_a_job_that_the_agent_was_not_told_of_yet_nothing_is_said() -> None:
 
 def test_every_name_stands_on_the_page() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "watch-devices.md").read_text()
-    assert [each.name for each in (*OURS, *DCGM) if f"`{each.name}`" not in page] == []
+    assert [name for name in (XID[0], *(each.name for each in (*OURS, *DCGM))) if f"`{name}`" not in page] == []
     assert all(name in page for name in (UP[0], THROTTLED[0], SHARES[0]))
 
 

@@ -65,6 +65,14 @@ def test_a_line_of_the_kernel_s_log_waits_for_the_round_and_names_the_job_of_its
     assert told.round() == []
 
 
+def test_the_last_xid_of_each_device_is_known_whoever_told_it() -> None:
+    told = Told()
+    told.round(event(r.XID, 31), event(r.XID, 94), event(r.LOST))
+    told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:02:00): 79, pid=7, GPU has fallen off the bus.")
+    told.round(event(r.PAGE_FAULT))
+    assert told.watch.xids == {ONE: 94, TWO: 79}
+
+
 def test_a_driver_that_does_not_answer_takes_its_device_or_all_of_its_vendor_out_until_it_does() -> None:
     told = Told()
     wedged = Trouble("offline", "words", source="driver")

@@ -3,10 +3,12 @@ nothing.
 """
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.cluster import GpuView, Node
 from libs.common.model import AttemptRef, GpuId
+from services.api_gateway.views.nodes import node_shown
 from tests.history import (
     History,
     begun,
@@ -46,6 +48,15 @@ def test_a_registration_makes_a_node_with_its_devices() -> None:
     history = begun(nodes=1, gpus=2)
     assert (of(history).state, of(history).incarnation, of(history).gpus) == ("healthy", 1, ["n1g1", "n1g2"])
     assert device(history, "n1g2").gpu.index == 1
+
+
+def test_each_registration_says_which_drivers_a_node_has_now() -> None:
+    history = begun()
+    assert node_shown(history.cluster, of(history)).drivers == {}
+    assert history.say(replace(registered("n1", "n1g1", incarnation=2), drivers={"nvidia": "580.65.06", "cuda": "13.0"}))
+    assert node_shown(history.cluster, of(history)).drivers == {"nvidia": "580.65.06", "cuda": "13.0"}
+    assert history.say(registered("n1", "n1g1", incarnation=3))
+    assert node_shown(history.cluster, of(history)).drivers == {}
 
 
 @pytest.mark.parametrize("incarnation", [0, 1])

@@ -65,6 +65,8 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     _print([node], form == "wide", no_headers)
     if node.get("suspicion"):
         print(f"\nSuspect: {clean(node['suspicion'])}")
+    if node.get("drivers"):
+        print("\nDrivers: " + ", ".join(f"{clean(name)} {clean(version)}" for name, version in node["drivers"].items()))
     _print_lost(node["isolation"])
     _print_ignored(node)
     print()

@@ -106,7 +106,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     `rack` (leaf switch) and `spine` where its network is. 0 and empty: not known. `isolation` says of each bound between jobs (memory,
     cpu, cpuset, pids, devices, users, images) that it is enforced, or that it is lost and why. `tells_health`: the agent says again what is
     wrong with its devices, so that of another state directory than the last nothing that was said of them before counts.
-    `takes_controls`: the agent hears what operators want its devices to be told.
+    `takes_controls`: the agent hears what operators want its devices to be told. `drivers` are the versions of its drivers, by name.
     """
 
     node_id: NodeId
@@ -129,6 +129,7 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     isolation: dict[str, str] = {}  # noqa: RUF012
     tells_health: bool = False
     takes_controls: bool = False
+    drivers: dict[str, str] = {}  # noqa: RUF012
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):

@@ -41,7 +41,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.peer_address, node.peer_key = fact.peer_address, fact.peer_key
     node.cpus_milli, node.memory_bytes, node.labels = fact.cpus_milli, fact.memory_bytes, fact.labels
     node.rack, node.spine, node.sockets, node.isolation = fact.rack, fact.spine, fact.sockets, fact.isolation
-    node.takes_controls, node.distrusted = fact.takes_controls, ""
+    node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     others = claim_fold.take_inventory(cluster, node, fact, stamp)
     if anew and fact.tells_health:

@@ -70,7 +70,7 @@ class NodeShown(msgspec.Struct):
     """`gpus_free` are devices that take work and of which nobody holds a part. `last_heartbeat` is when the scheduler heard the node,
     null where that is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is;
     0 and empty where the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why;
-    `suspicion` what speaks against the node itself.
+    `suspicion` what speaks against the node itself. `drivers` are the versions of its drivers, by name.
     `distrusted` says why the node gets no new jobs until its agent starts again; empty for a trusted node. `ignored` counts what readers of
     the log ignored of the node's commits; `ignored_seq` and `ignored_reason` are the last of it.
     """
@@ -98,6 +98,7 @@ class NodeShown(msgspec.Struct):
     rack: str
     spine: str
     isolation: dict[str, str]
+    drivers: dict[str, str]
     suspicion: str
     distrusted: str
     ignored: int
@@ -176,6 +177,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         rack=node.rack,
         spine=node.spine,
         isolation=node.isolation,
+        drivers=node.drivers,
         suspicion=suspects.of_node(cluster, node),
         distrusted=node.distrusted,
         ignored=node.ignored,

@@ -45,6 +45,11 @@ class Driver(Protocol):
         """Of these devices the ones that something still holds, and what: a holder, memory above its baseline."""
         ...
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of this machine's drivers, by name. Known once `inventory` was."""
+        ...
+
     def version_of(self, uuid: GpuId) -> str:
         """The version of the device's driver; empty where it is not known."""
         ...

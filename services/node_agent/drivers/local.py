@@ -38,6 +38,8 @@ from services.node_agent.drivers.vendor_process import ANSWER_S, BEGIN_S, RESET_
 
 # What contexts of monitors and the driver's own caches may add.
 SLACK_BYTES: Final = 256 << 20
+# The names of drivers that are not called as their vendor.
+DRIVERS: Final = {"amd": "amdgpu", "intel": "level_zero"}
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +136,13 @@ class LocalDriver:
     def missing(self) -> dict[str, str]:
         """Why a vendor has no device here."""
         return {vendor.process.vendor: vendor.missing for vendor in self.vendors if vendor.missing}
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for _, _, device in self._devices():
+            found |= {DRIVERS.get(device.vendor, device.vendor): device.driver_version, **device.versions}
+        return {name: version for name, version in found.items() if version}
 
     def version_of(self, uuid: GpuId) -> str:
         return next((device.driver_version for known, _, device in self._devices() if known == uuid), "")

@@ -53,7 +53,7 @@ class Link(msgspec.Struct, frozen=True):
 class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What a device is. `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut by
     MIG now, the partitions are the modes that it is in. `power_mw` and `clocks_mhz` are what its power limit and its clocks can be set to.
-    `persistent`: the driver stays loaded while no process uses the device.
+    `persistent`: the driver stays loaded while no process uses the device. `versions` are those of the vendor's other parts, by name.
     """
 
     pci_bus: str
@@ -72,6 +72,7 @@ class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     power_mw: tuple[int, int] | Lacking = NOT_READ
     clocks_mhz: tuple[int, int] | Lacking = NOT_READ
     persistent: bool | Lacking = NOT_READ
+    versions: dict[str, str] = {}
 
 
 class Modes(msgspec.Struct, frozen=True):
@@ -85,6 +86,7 @@ class Modes(msgspec.Struct, frozen=True):
 class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How a device is. ECC errors are those since the driver was loaded; `throttled` names what slows its clocks; `recovery_action` is
     NVML's (`error_catalogue.RECOVERY_ACTIONS`). `fabric` says why the device's NVLink fabric is not up; empty: it is, or it has none.
+    `memory_reserved_bytes` is what the driver keeps for itself, where `memory_used_bytes` does not contain it.
     `stale`: the device did not answer this time, and this is its last sample. What is `simulated` was measured of the processes that
     run there, on no device.
     """
@@ -99,6 +101,7 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     decoder_percent: Reading = NOT_READ
     memory_total_bytes: Reading = NOT_READ
     memory_used_bytes: Reading = NOT_READ
+    memory_reserved_bytes: Reading = NOT_READ
     temperature_c: Reading = NOT_READ
     memory_temperature_c: Reading = NOT_READ
     power_mw: Reading = NOT_READ

@@ -131,6 +131,10 @@ class SimulatedDriver:
         self.seen_ns = now_ns
         return {gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ()), since_s) for gpu in self.gpus}
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return {}
+
     def version_of(self, uuid: GpuId) -> str:
         return ""
 

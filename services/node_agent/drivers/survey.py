@@ -29,7 +29,8 @@ async def survey(state: str = "") -> dict[str, object]:
     finally:
         await driver.close()
     absent = [{"pci_bus": each.device.pci_bus, "why": each.why} for each in driver.absent.values()]
-    return {"gpus": [{"vendor": gpu.vendor, "model": gpu.model} for gpu in gpus], "missing": driver.missing, "absent": absent}
+    cold = [device.pci_bus for device in driver.had if device.persistent is False and device.uuid not in driver.absent]
+    return {"gpus": [{"vendor": gpu.vendor, "model": gpu.model} for gpu in gpus], "missing": driver.missing, "absent": absent, "cold": cold}
 
 
 def _had(state: Path) -> list[Device]:

@@ -37,11 +37,15 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-def listen(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling) -> list[LinePipe]:
-    """The pipes that are open until the agent ends."""
+def watch_of(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDriver) -> Watch:
+    """Return what tells the agent of its devices' errors."""
     most = settings.health_corrected_max, settings.health_link_errors_max
     limits = Limits(settings.health_pause_c, settings.health_resume_c, *most, settings.health_corrected_window_s)
-    watch = Watch(limits, lambda: agent.inventory, agent.tell, driver.version_of, lambda pid: key_of(agent.state, pid))
+    return Watch(limits, lambda: agent.inventory, agent.tell, driver.version_of, lambda pid: key_of(agent.state, pid))
+
+
+def listen(settings: Settings, watch: Watch, driver: LocalDriver | SimulatedDriver, sampling: Sampling) -> list[LinePipe]:
+    """Return the pipes that are open until the agent ends."""
     sampling.on_round = watch.round
 
     def kernel(line: str) -> None:

@@ -29,6 +29,7 @@ KERNEL_LOG: Final = "kernel_log"
 REMAP_PENDING: Final = "remap_pending"
 REMAP_FAILED: Final = "remap_failed"
 FABRIC: Final = "fabric"
+XID: Final = "xid "
 # What a driver's event is called in the catalogue. Of a double-bit error and of a device that is gone NVIDIA's kernel module tells too,
 # as Xid 48 and 79: the same fault has one name.
 ERRORS: Final = {r.ECC: "uncorrectable", r.LOST: "lost", r.RESET_BEGAN: "driver_reset", r.PAGE_FAULT: "page_fault"}
@@ -60,6 +61,8 @@ class Watch:
     ) -> None:
         self.limits, self.gpus, self.tell, self.version_of, self.key_of = limits, gpus, tell, version_of, key_of
         self.lines: deque[Line] = deque(maxlen=LINES_MAX)
+        # The number of the last Xid error of each device.
+        self.xids: dict[GpuId, int] = {}
         self.ailing: dict[tuple[GpuId, str], None] = {}
         most = {"corrected": limits.corrected_max, "link_errors": limits.link_errors_max, "pcie_replays": limits.link_errors_max}
         self.counts = Counts(most, limits.corrected_window_s)
@@ -84,7 +87,7 @@ class Watch:
     def _event(self, event: Event, samples: Mapping[GpuId, Sample]) -> None:
         """One that is about a whole vendor is about each of its devices."""
         gpus = self._at(event.pci_bus) if event.pci_bus else [gpu for gpu in self.gpus() if gpu.vendor == event.vendor]
-        error = f"xid {event.number}" if event.kind == r.XID else ERRORS.get(event.kind, "")
+        error = f"{XID}{event.number}" if event.kind == r.XID else ERRORS.get(event.kind, "")
         for gpu in gpus:
             if error:
                 self._erred(gpu, event.vendor, error, event.text, samples, DRIVER)
@@ -97,6 +100,8 @@ class Watch:
     def _erred(self, gpu: Gpu, vendor: str, error: str, text: str, samples: Mapping[GpuId, Sample], source: str, key: str = "") -> None:
         sample = samples.get(gpu.uuid)
         recovery = sample.recovery_action if sample is not None and isinstance(sample.recovery_action, int) else None
+        if error.startswith(XID):
+            self.xids[gpu.uuid] = int(error.removeprefix(XID))
         name = SAME_AS.get((vendor, error), error)
         self.tell(DeviceErred(gpu.uuid, Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, text, recovery), source, key))
 

@@ -29,6 +29,8 @@ from services.node_agent.drivers.vendors import (
 )
 
 EVENTS_MAX: Final = 64
+# The older call counts what the driver keeps for itself as used.
+NO_RESERVED: Final = Lacking("this driver does not tell it apart from what is used")
 # NVML counts a link's traffic in KiB.
 LINK_UNIT: Final = 1 << 10
 
@@ -131,6 +133,7 @@ class Nvidia:
             mig_profiles=() if isinstance(mig, Lacking) else tuple(profile.name for profile in nvidia_mig.profiles(nvml, handle)),
             links=self._links(device, handle),
             persistent=_flag(self.ask(device, "persistence", nvml.nvmlDeviceGetPersistenceMode, handle)),
+            versions=self._versions(device),
             **nvidia_control.limits(self, device, handle),
         )
 
@@ -148,6 +151,7 @@ class Nvidia:
             decoder_percent=_first(ask(device, "decoder", nvml.nvmlDeviceGetDecoderUtilization, handle)),
             memory_total_bytes=memory if isinstance(memory, Lacking) else memory.total,
             memory_used_bytes=memory if isinstance(memory, Lacking) else memory.used,
+            memory_reserved_bytes=memory if isinstance(memory, Lacking) else getattr(memory, "reserved", NO_RESERVED),
             temperature_c=ask(device, "temperature", self._temperature, handle),
             power_mw=ask(device, "power", nvml.nvmlDeviceGetPowerUsage, handle),
             power_cap_mw=ask(device, "cap", nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
@@ -194,6 +198,14 @@ class Nvidia:
         address = next((address for address, handle in self.handles.items() if _same(handle, data.device)), "")
         kind = EVENT_KINDS.get(data.eventType, r.OTHER)
         return Event(time.time_ns(), "nvidia", address, kind, data.eventData, f"NVML event {data.eventType:#x}")
+
+    def _versions(self, device: str) -> dict[str, str]:
+        """The versions of NVML and of CUDA's driver interface, as far as the driver tells them."""
+        nvml = self.nvml
+        library = self.ask(device, "NVML's version", nvml.nvmlSystemGetNVMLVersion)
+        cuda = self.ask(device, "CUDA's version", nvml.nvmlSystemGetCudaDriverVersion_v2)
+        found = {} if isinstance(library, Lacking) else {"nvml": str(library)}
+        return found if isinstance(cuda, Lacking) else {**found, "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
 
     def _memory(self, device: str, handle: Any) -> Any:  # noqa: ANN401
         """What the driver keeps for itself is not counted as used where it tells it apart (v2)."""
