@@ -5,6 +5,7 @@ own, with the key of another tenant's member, at a bounded rate, on loopback. Th
 `date` jobs one after the other, and reads each job from the gateway. Both sides share the
 machine's cores, so a ratio also contains the attacker's own processor time; `plain_jobs` is no attack and shows how much
 of it any submissions cost. QUICK=1: fewer samples, so that a p99 is the greatest value.
+ATTACK=name: this attack only.
 """
 
 import asyncio
@@ -255,7 +256,7 @@ async def measure(cluster: Cluster) -> None:
     headers = {"Authorization": f"Bearer {keys['quiet']}"}
     async with aiohttp.ClientSession(cluster.url, headers=headers) as quiet:
         await probe(quiet, Samples([], []))  # once to warm every process
-        for name in ATTACKS:
+        for name in [os.environ["ATTACK"]] if os.environ.get("ATTACK") else ATTACKS:
             key = keys[REFUSED_TENANT if name == "refused_jobs" else "greedy"]
             before, during, outcome = Samples([], []), Samples([], []), ""
             for _ in range(ROUNDS):
