@@ -19,6 +19,8 @@ BLOWS_MIN: Final = 5
 BLOWS_MAX: Final = 9
 SKEW_MAX_S: Final = 3_600.0
 KILL_IN_PURGE: Final = 0.02
+# The part of the runs in which one node lies.
+LYING_PART: Final = 0.25
 # As often a library forgets the cancellation of a task that it holds.
 CANCELLATION_LOST: Final = 0.5
 
@@ -125,8 +127,9 @@ def plan(seed: int) -> Plan:
     members = _come_and_go(random.Random(f"members {seed}"), len(nodes))
     errors = _devices_err(random.Random(f"devices {seed}"), len(nodes))
     kept = _devices_kept(random.Random(f"kept {seed}"), len(nodes))
+    lies = _lies(random.Random(f"lies {seed}"), len(nodes))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
-    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors, *kept)))
+    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors, *kept, *lies)))
     return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
 
 
@@ -191,6 +194,14 @@ def _devices_kept(dice: random.Random, nodes: int) -> list[Blow]:
         Blow(dice.uniform(1.0, STORM_S), DEVICE_KEPT, f"n{dice.randrange(nodes)}", dice.uniform(1.0, 15.0))
         for _ in range(dice.choice((0, 0, 2, 4)))
     ]
+
+
+def _lies(dice: random.Random, nodes: int) -> list[Blow]:
+    """Have one node lie until the storm is over, in a quarter of the runs."""
+    if dice.random() >= LYING_PART:
+        return []
+    at_s = dice.uniform(1.0, 6.0)
+    return [Blow(at_s, LYING, f"n{dice.randrange(nodes)}", STORM_S - at_s)]
 
 
 def _devices_err(dice: random.Random, nodes: int) -> list[Blow]:

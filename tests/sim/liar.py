@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PAUSE_MIN_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.5
+RESTART_S: Final = 0.5
 HUGE: Final = 1 << 63
 DEEP: Final = b"\x82\xa4kind\xa1?\xa1x" + b"\x91" * 5_000 + b"\x90"
 
@@ -49,7 +50,10 @@ class Liar:
         self.world.loop.call_later(self.dice.uniform(PAUSE_MIN_S, PAUSE_MAX_S), self._lie)
 
     def _lie(self) -> None:
-        if self.world.loop.now >= self.until_s or self.world.found is not None:
+        if self.world.found is not None:
+            return
+        if self.world.loop.now >= self.until_s:
+            self._is_found_out()
             return
         lie = self.dice.choice(self.lies)
         if self._reaches():
@@ -57,6 +61,10 @@ class Liar:
             self._store(lie())
             self.world.weather.tell("lie", lie.__name__)
         self.begin()
+
+    def _is_found_out(self) -> None:
+        """Give the node back to its operator, who starts the agent again."""
+        self.world.slots[f"agent-{self.node_id}"].strike(RESTART_S)
 
     def _reaches(self) -> bool:
         """Whether a commit of this machine would come to the log now."""

@@ -19,4 +19,6 @@ SEEDS: Final[dict[int, str]] = {
     215: "who follows a commit that ends an attempt and begins the next gives the first one's port and share back",
     353: "a run is not over while a node that is away may hold the long lease of a planned stop",
     2343: "a node that came back is counted as silent from when the log has that, not from when it was decided",
+    29: "an agent registers once more when its incarnation was registered in its name: the devices of others return to them",
+    368: "a node that lied under its agent's next incarnation is removed all the same",
 }

@@ -10,6 +10,7 @@ from tests.sim import faults, planted_lies
 from tests.sim.checkers import ALL
 from tests.sim.faults import Blow, Plan
 from tests.sim.loop import run
+from tests.sim.seeds import stormy
 from tests.sim.weather import Rates
 from tests.sim.world import World, _run, simulate
 
@@ -51,6 +52,11 @@ def test_heartbeats_in_its_name_keep_no_silent_node(seed: int) -> None:
     world = one_liar_and_a_silent_node(seed)
     assert world.found is None
     assert is_lost(world, "n1")
+
+
+def test_a_part_of_the_random_runs_has_a_node_that_lies() -> None:
+    liars = [blow for plan in stormy(0, 400) for blow in plan.blows if blow.kind == faults.LYING]
+    assert 60 <= len(liars) <= 140
 
 
 @pytest.mark.parametrize(

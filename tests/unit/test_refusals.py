@@ -13,7 +13,7 @@ from services.scheduler.attempts import REFUSALS_MAX, back_off_ns
 from services.scheduler.decide import decide
 from services.scheduler.explain import explain
 from services.scheduler.state import State
-from tests.given import SECOND_NS, given, member, placed, registered, started, tell, waiting
+from tests.given import SECOND_NS, finished, given, member, placed, registered, released, started, tell, waiting
 
 J = JobId("j")
 HOUR = 3_600
@@ -149,6 +149,30 @@ def test_a_job_whose_machine_ends_it_at_once_is_not_tried_as_fast_as_that(reason
     assert len(found) <= 6
     later = explain(state, J)["answer"]
     assert "attempts ended by their machines' faults" in later or "it is" in later
+
+
+@pytest.mark.attack
+def test_devices_reserved_for_the_next_attempt_do_not_pass_by_a_refusal() -> None:
+    kept = f.DevicesReserved(job_id=J, attempt=2, members=(member("a", 0),))
+    state = given(registered("a"), registered("b"), waiting("j"), placed("j", member("a", 0)), kept)
+    state._look_at(tell(state.cluster, f.JobRefused(job_id=J, attempt=1, node_id=A, reason="no disk"), 1))
+    found = run(state, refuses(), 10)
+    assert [(now_s > 2, node) for now_s, node in found] == [(True, "b")]
+
+
+def test_refusals_before_an_attempt_that_ran_do_not_count_any_more() -> None:
+    state = given(registered("a"), waiting("j"))
+    run(state, refuses("a"), 8)
+    before = job(state).refusals
+    assert before.count > 1
+    run(state, lambda node, attempt: started("j", node, attempt), 200, from_s=8)
+    assert (job(state).state, job(state).refusals.count) == ("running", before.count)
+    number = job(state).attempt
+    state._look_at(tell(state.cluster, finished("j", "a", attempt=number, exit_code=None, reason="supervisor_lost"), 201))
+    state._look_at(tell(state.cluster, released("j", "a", attempt=number), 201))
+    found = run(state, refuses("a"), 201 + HOUR, from_s=202)
+    assert len(found) == REFUSALS_MAX
+    assert job(state).state == "failed"
 
 
 def test_the_wait_doubles_and_is_bounded() -> None:
