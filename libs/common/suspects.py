@@ -2,14 +2,15 @@
 
 The same device under different jobs that had none elsewhere: the device. The same job on different devices: the job. Errors that take the
 device itself (XID 79: it fell off its bus) are never a job's doing; several devices of one node with those: the node, its power or its bus.
+Errors of an NVSwitch (SXID) speak against no device and no job.
 Only what the log still keeps of each counts (`device.ERRORS_KEPT`). Tests: tests/unit/test_suspects.py.
 """
 
 from typing import Final
 
 from libs.common.cluster import Cluster, Job, Node, node_gpus
-from libs.common.device import GpuView
-from libs.common.error_catalogue import IGNORE, REBOOT_NODE, REPLACE
+from libs.common.device import GpuError, GpuView
+from libs.common.error_catalogue import IGNORE, REBOOT_NODE, REPLACE, is_of_fabric
 from libs.common.model import GpuId, JobId
 
 # So many jobs with errors here and nowhere else.
@@ -37,20 +38,29 @@ def _blamed_on(cluster: Cluster, job: Job) -> list[GpuId]:
 
 def _may_have_caused(cluster: Cluster, job: Job, uuid: GpuId) -> bool:
     errors = cluster.gpus[uuid].errors if uuid in cluster.gpus else []
-    return any(error.verdict not in (IGNORE, *TAKES_THE_DEVICE) and any(ref.job_id == job.job_id for ref in error.jobs) for error in errors)
+    may = [error for error in errors if _is_its_own(error) and not _takes_it(error)]
+    return any(any(ref.job_id == job.job_id for ref in error.jobs) for error in may)
 
 
 def of_node(cluster: Cluster, node: Node) -> str:
     """Empty where nothing speaks against it."""
-    taken = [view for view in node_gpus(cluster, node) if any(error.verdict in TAKES_THE_DEVICE for error in view.errors)]
+    taken = [view for view in node_gpus(cluster, node) if any(_takes_it(error) for error in view.errors)]
     if len(taken) < DEVICES_OF_A_BAD_NODE:
         return ""
     return f"{len(taken)} of its GPUs had errors that take a device: its power or its bus is suspect rather than they or their jobs"
 
 
+def _takes_it(error: GpuError) -> bool:
+    return error.verdict in TAKES_THE_DEVICE and _is_its_own(error)
+
+
+def _is_its_own(error: GpuError) -> bool:
+    return error.verdict != IGNORE and not is_of_fabric(error.error)
+
+
 def of_device(cluster: Cluster, view: GpuView) -> str:
     """Empty where nothing speaks against it."""
-    jobs: dict[JobId, None] = {ref.job_id: None for error in view.errors if error.verdict != IGNORE for ref in error.jobs}
+    jobs: dict[JobId, None] = {ref.job_id: None for error in view.errors if _is_its_own(error) for ref in error.jobs}
     only_here = [job_id for job_id in jobs if job_id not in cluster.jobs or not is_suspect(cluster, cluster.jobs[job_id])]
     if len(only_here) < JOBS_OF_A_BAD_DEVICE:
         return ""

@@ -6,6 +6,8 @@ from libs.common.error_rows import catalogue
 from libs.docs.markdown import block, code, page, prose, table
 
 PLAYED = """echo '3,1,1,-;NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus' > STATE/kernel-log
+echo '3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:01): 94, Contained memory error' > STATE/kernel-log
+echo '3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 sourcetrack timeout error' > STATE/kernel-log
 echo 'nvidia 0000:02:00.0 xid 95 uncontained' > STATE/driver-events
 echo 'simulated 0000:02:00.0 reading 91 temperature_c' > STATE/driver-events"""
 FOLLOWS = (
@@ -37,6 +39,20 @@ FOLLOWS = (
     "A device whose NVLink fabric is not up (NVSwitch systems: the fabric manager has not registered it, or failed to) is degraded as "
     "`fabric`: its node takes jobs with one GPU there and no job with several, and `muster why` says so. The fabric is read with each "
     "sample, so a job that is placed in the first moment after a start may be too early.",
+    "An NVSwitch writes its errors into the kernel's log with a number and a severity "
+    "(`nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 ...`). The agent records "
+    "each one as `sxid NUMBER` for every GPU on the node's fabric, and `muster health --gpu-id` shows "
+    "it. A non-fatal error changes nothing. After a fatal one the jobs with several GPUs of the node "
+    "end and are tried elsewhere. The node then takes only jobs with one GPU there (`muster why` "
+    "quotes the line) until its machine was started again, or until you have reset its GPUs and "
+    "switches and say so by `muster gpu reset` for each GPU. Jobs with one GPU and jobs in MIG "
+    "instances go on. A row of the catalogue names a number (`sxid 24007`) or a severity "
+    "(`sxid fatal`, `sxid non-fatal`).",
+    "On a GPU in MIG mode the driver names the instance in which an error happened "
+    "(`NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, ...`). An error whose row reaches an `instance` ends "
+    "the job in that instance, and jobs in the GPU's other instances go on. If the driver names no "
+    "instance, or one that the agent does not know, the error counts for all jobs that have the "
+    "device. If the driver asks for a reset at once, all of them end.",
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
     "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. What a "
     "device mends by itself is counted per device, and told of (GpuErrorSeen) once in MUSTER_HEALTH_CORRECTED_WINDOW_S when there is "
@@ -82,6 +98,15 @@ MEANS = {
 }
 
 
+REACH = {
+    e.DEVICE: "all jobs that have the device",
+    e.INSTANCE: "the jobs in the MIG instance that the driver names; without one, all jobs that have the device",
+    e.FABRIC: "the jobs with several GPUs of the node; the device then serves jobs with one GPU there",
+    e.NEW_WORK: "no job that runs; the device takes no new jobs",
+}
+ROW = ("vendor", "error", "what it is", "verdict", "cause", "reach", "only of")
+
+
 def health() -> str:
     ours, theirs = catalogue(), catalogue(e.PLATFORM_DESIGN)
     return page(
@@ -100,15 +125,16 @@ def health() -> str:
         block(PLAYED, "sh"),
         "## The catalogue",
         f"Edition {code(ours.edition)}. Rows are data (`libs/common/error_catalogue.json`); of several that fit the first counts. "
-        "The driver's recovery field and Xid 154 go before every row.",
-        table(("vendor", "error", "what it is", "verdict", "cause", "only of"), [_row(row) for row in ours.rows]),
+        "The driver's recovery field and Xid 154 go before every row. Whom an error reaches:",
+        table(("reach", "what it means"), [(code(reach), REACH[reach]) for reach in e.REACHES]),
+        table(ROW, [_row(row) for row in ours.rows]),
         "## The other catalogue",
         f"MUSTER_HEALTH_CATALOGUE={e.PLATFORM_DESIGN} puts these rows before the others "
         "([decision 18](decisions/0018-whose-table-of-errors.md)):",
-        table(("vendor", "error", "what it is", "verdict", "cause", "only of"), [_row(row) for row in theirs.rows if row not in ours.rows]),
+        table(ROW, [_row(row) for row in theirs.rows if row not in ours.rows]),
     )
 
 
 def _row(row: Row) -> tuple[str, ...]:
     gates = [*row.products, *([f"drivers from {row.driver}"] if row.driver else [])]
-    return row.vendor or "any", ", ".join(row.errors), row.what, code(row.verdict) or "open", row.cause, ", ".join(gates)
+    return row.vendor or "any", ", ".join(row.errors), row.what, code(row.verdict) or "open", row.cause, row.reach, ", ".join(gates)

@@ -165,7 +165,8 @@ async def _serve(
 async def _metrics(node: str, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling, watch: Watch) -> str:
     samples = await driver.sample() if driver.simulated else sampling.latest
     shares, version = exposition.job_shares(at_work(agent.state)), driver.versions.get(exposition.NVIDIA, "")
-    return exposition.text(node, agent.inventory, samples, shares, version, watch.xids)
+    healths = exposition.health(agent.state.devices)
+    return exposition.text(node, agent.inventory, samples, shares, version, watch.xids, healths)
 
 
 def _driver(settings: Settings) -> LocalDriver | SimulatedDriver:

@@ -60,3 +60,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     share: shares.Share | None = None
     queued: int = 0
     stored: int = 0
+
+    @property
+    def joins_gpus(self) -> bool:
+        """Whether it has several GPUs of this node that reach each other over links: MIG instances do not."""
+        return len({uuid for uuid in self.gpus if uuid not in self.slices}) > 1

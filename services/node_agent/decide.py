@@ -132,7 +132,7 @@ def _start_or_refuse(state: State, attempt: Attempt, now_ns: int) -> list[a.Acti
         attempt.phase = s.REFUSED
         attempt.refusal = attempt.stop.reason if attempt.stop is not None else "node_lost"
         return []
-    if away := d.out(state.devices, attempt.gpus):
+    if away := d.out(state.devices, attempt.gpus, attempt.joins_gpus):
         attempt.phase, attempt.refusal = s.REFUSED, f"a GPU of it is away: {away}"
         return []
     if attempt.order is None or state.lease_deadline_ns < now_ns + LEASE_NEEDED_NS:

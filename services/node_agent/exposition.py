@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId
 from services.node_agent.drivers.readings import Lacking, Reading, Sample
+from services.node_agent.health.devices import Devices, Trouble
 from services.node_agent.state import Attempt
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,6 +32,13 @@ class JobShare(NamedTuple):
     job_id: JobId
     tenant: str
     share: int
+
+
+class Health(NamedTuple):
+    """What the agent knows of a device: how often each error was recorded, and for each trouble what it does to the device's health."""
+
+    errors: Mapping[str, int]
+    troubles: Mapping[str, str]
 
 
 class Series(NamedTuple):
@@ -56,6 +64,7 @@ def _processes(sample: Sample) -> Reading:
     return sample.processes if isinstance(sample.processes, Lacking) else len(sample.processes)
 
 
+NO_HEALTH: Final[Mapping[GpuId, Health]] = {}
 OURS: Final = (
     Series("muster_gpu_sampled_seconds", "When the device was last asked, in seconds since 1970", "at_ns", per=10**9),
     Series("muster_gpu_busy_ratio", "Part of the time in which it computed", "busy_percent", per=100),
@@ -119,6 +128,8 @@ XID: Final = ("DCGM_FI_DEV_XID_ERRORS", "Number of the last Xid error since the 
 UP: Final = ("muster_gpu_up", "1 while the device answers its driver")
 THROTTLED: Final = ("muster_gpu_throttled", "1 for each reason that slows its clocks now")
 SHARES: Final = ("muster_gpu_job_share", "Part of the device that a job has which runs there")
+ERRORS: Final = ("muster_gpu_errors_total", "Errors of the device that the agent has recorded since it began, by their name")
+TROUBLES: Final = ("muster_gpu_trouble", "1 for each reason that keeps work off the device now")
 
 
 def job_shares(working: Mapping[GpuId, Sequence[Attempt]]) -> dict[GpuId, list[JobShare]]:
@@ -131,6 +142,16 @@ def _shares(attempt: Attempt, uuid: GpuId) -> list[JobShare]:
     return [] if order is None else [JobShare(order.job_id, order.tenant, hold.share) for hold in order.gpus if hold.uuid == uuid]
 
 
+def health(devices: Devices) -> dict[GpuId, Health]:
+    """Return the health of the devices that had an error or have a trouble."""
+    found = dict.fromkeys((*devices.counts, *devices.troubles))
+    return {uuid: Health(devices.counts.get(uuid, {}), _healths(devices.troubles.get(uuid, {}))) for uuid in found}
+
+
+def _healths(troubles: Mapping[str, Trouble]) -> dict[str, str]:
+    return {reason: trouble.health for reason, trouble in troubles.items()}
+
+
 def text(
     node: str,
     gpus: Sequence[Gpu],
@@ -138,6 +159,7 @@ def text(
     jobs: Mapping[GpuId, Sequence[JobShare]],
     nvidia_version: str = "",
     xids: Mapping[GpuId, int] = MappingProxyType({}),
+    healths: Mapping[GpuId, Health] = NO_HEALTH,
 ) -> str:
     """Return the metrics of all these devices, also of one that does not answer. `nvidia_version` is NVIDIA's driver's, `xids` are the
     last Xid errors.
@@ -156,6 +178,10 @@ def text(
     lines += _family(*THROTTLED, GAUGE, ((_labels(_device(node, gpu) | {"reason": why}), 1) for gpu, why in _throttled(answering)))
     shares = ((gpu, each) for gpu in gpus for each in _bounded(jobs.get(gpu.uuid, ())))
     lines += _family(*SHARES, GAUGE, ((_labels(_device(node, gpu) | _job(each)), each.share / WHOLE_GPU) for gpu, each in shares))
+    known = [(_device(node, gpu), healths[gpu.uuid]) for gpu in gpus if gpu.uuid in healths]
+    errors = ((_labels(device | {"error": name}), count) for device, each in known for name, count in each.errors.items())
+    troubles = ((_labels(device | {"reason": why, "health": how}), 1) for device, each in known for why, how in each.troubles.items())
+    lines += [*_family(*ERRORS, COUNTER, errors), *_family(*TROUBLES, GAUGE, troubles)]
     return "\n".join([*lines, ""])
 
 

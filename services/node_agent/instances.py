@@ -30,6 +30,12 @@ class Instances:
         self.bare: set[GpuId] = set()
         # Where the driver failed to make one, until that is told.
         self.failed: dict[GpuId, str] = {}
+        # By number the slices of the instances that are on each card, as its driver last told them.
+        self.known: dict[GpuId, dict[int, int]] = {}
+
+    def slices_of(self, uuid: GpuId, number: int) -> int | None:
+        """The memory slices of an instance by its driver's number; 0: there is none; None: the card's instances are not known."""
+        return self.known[uuid].get(number, 0) if uuid in self.known else None
 
     async def make(self, holds: Sequence[GpuHold], key: str = "") -> dict[GpuId, MigInstance]:
         """Those of an attempt. Raises Refused, also for a card whose mode does not fit: what was made by then is there until `sweep`. What
@@ -60,6 +66,7 @@ class Instances:
         if isinstance(done, Lacking):
             raise Refused(f"{what} was not made: {done.why}")
         (made,) = done.instances
+        self.known.setdefault(hold.uuid, {})[made.number] = made.slices
         if made.slices != hold.mig_slices:
             raise Refused(f"{what} has other slices than its card's table says: {made.slices:#b}, not {hold.mig_slices:#b}")
         return made
@@ -97,6 +104,7 @@ class Instances:
     async def _nobodys(self, uuid: GpuId, key: str) -> list[MigInstance]:
         done = await self.driver.control(uuid, ListMigInstances())
         there = () if isinstance(done, Lacking) else done.instances
+        self.known[uuid] = {one.number: one.slices for one in there}
         if not isinstance(done, Lacking) and not there:
             self.bare.add(uuid)
         owned = self.owned(key).get(uuid, 0)
@@ -108,4 +116,7 @@ class Instances:
             done = await self.driver.control(uuid, DestroyMigInstance(one.number))
         except MusterError as error:
             return str(error)
-        return done.why if isinstance(done, Lacking) else ""
+        if isinstance(done, Lacking):
+            return done.why
+        self.known.get(uuid, {}).pop(one.number, None)
+        return ""

@@ -155,12 +155,17 @@ class EvidenceSaved(msgspec.Struct, frozen=True):
 
 
 class DeviceErred(msgspec.Struct, frozen=True):
-    """An error of a device was told by `source`; `key` is the attempt whose process did it, where that is known."""
+    """An error of a device was told by `source`; `key` is the attempt whose process did it, where that is known.
+
+    `slices` are the memory slices of the MIG instance that the driver named; 0: that instance is gone; None: the driver named none, or one
+    that is not known.
+    """
 
     uuid: GpuId
     error: Seen
     source: str
     key: str = ""
+    slices: int | None = None
 
 
 class DeviceAils(msgspec.Struct, frozen=True):

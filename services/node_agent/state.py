@@ -11,6 +11,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from libs.common import error_catalogue as e
 from libs.common import mig
 from libs.common.error_catalogue import DRAIN_THEN_RESET, ENDS_JOBS
 from libs.common.job_life import HUNG, MPS_LOST
@@ -42,6 +43,8 @@ OVER_KEPT: Final = 20_000
 # How long an attempt that nobody wants any more has between TERM and KILL.
 UNWANTED_GRACE_MS: Final = 5_000
 SIGTERM: Final = 15
+# All slices of a device.
+WHOLE: Final = -1
 TIME_LIMIT: Final = "time_limit"
 # A job whose device has failed can save nothing of it.
 HIT_GRACE_MS: Final = 1_000
@@ -167,10 +170,10 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
 def _device_erred(state: State, seen: o.DeviceErred, now_ns: int) -> None:
     """The attempts that have the device are hit by it, and end where they cannot go on."""
     judged = d.judged(state.devices, seen.error)
-    hit = [state.attempts[key] for key in hits.of(judged, _having(state, seen.uuid), seen.key)]
+    hit = [state.attempts[key] for key in hits.of(judged, _reached(state, judged.reach, seen), seen.key)]
     refs, shadow = tuple(attempt.ref for attempt in hit), state.devices.policy.shadow
     fact = hits.seen(state.node_id, seen.uuid, (seen.error.error, judged.verdict, seen.source), refs, shadow, seen.error.text)
-    if not d.erred(state.devices, fact, now_ns):
+    if not d.erred(state.devices, fact, now_ns, judged.reach):
         return
     for attempt in hit:
         attempt.hit = hits.worse(attempt.hit, judged, f"{fact.error} of GPU {fact.uuid}: {fact.detail}".rstrip(": "))
@@ -187,6 +190,16 @@ def _evidence_saved(state: State, key: str, where: str) -> None:
     for uuid in attempt.gpus:
         told = (hangs.ERROR, DRAIN_THEN_RESET, hangs.SOURCE)
         d.hung(state.devices, hits.seen(state.node_id, uuid, told, (attempt.ref,), shadow, attempt.hang.detail))
+
+
+def _reached(state: State, reach: e.Reach, seen: o.DeviceErred) -> list[str]:
+    """The attempts that have the device and that an error of this reach may hit."""
+    having = [(key, state.attempts[key]) for key in _having(state, seen.uuid)]
+    if reach == e.INSTANCE and seen.slices is not None:
+        return [key for key, attempt in having if attempt.slices.get(seen.uuid, WHOLE) & seen.slices]
+    if reach == e.FABRIC:
+        return [key for key, attempt in having if attempt.joins_gpus]
+    return [key for key, _ in having] if reach != e.NEW_WORK else []
 
 
 def _having(state: State, uuid: GpuId) -> list[str]:

@@ -14,11 +14,11 @@ GPUS = 4
 SLEEP = ["sleep", "600"]
 
 
-def xid(chaos: Chaos, device: int, number: int) -> None:
+def xid(chaos: Chaos, device: int, number: int, instance: str = "") -> None:
     """As the kernel's log would say it on the node."""
     (pipe,) = chaos.state.rglob(KERNEL_PIPE)
     with pipe.open("w") as file:
-        file.write(f"3,1,1,-;NVRM: Xid (PCI:0000:{device + 1:02x}:00): {number}, words\n")
+        file.write(f"3,1,1,-;NVRM: Xid (PCI:0000:{device + 1:02x}:00{instance}): {number}, words\n")
 
 
 async def until(ask: Callable[[], Awaitable[Any]], is_so: Callable[[Any], bool]) -> Any:

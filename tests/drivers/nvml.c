@@ -1,6 +1,7 @@
 /* A libnvidia-ml.so.1: cards built like H100 at the ABI of driver 580, each on a PCI bus of its own. See fake.h for what tests tell it;
  * keys: count, name, used_mib, pid, mig (its mode at first), degrees, unwell, recovery (its action), pending (its mode changes by a reset only),
- * fabric and fabric_status (of NVSwitches), persistent, links (how many of NVLink), switch (whether they end at one), xids (its events). A file nvidia.reset is a reset of all cards, at the next
+ * fabric and fabric_status (of NVSwitches), persistent, links (how many of NVLink), switch (whether they end at one), xids (its events),
+ * instance (the MIG instance of its events). A file nvidia.reset is a reset of all cards, at the next
  * nvmlInit. */
 #define LIBRARY "nvidia"
 #include "fake.h"
@@ -223,6 +224,8 @@ int nvmlEventSetWait_v2(void *set, event *found, unsigned timeout_ms) {
     memset(found, 0, sizeof *found);
     if (!next_event(&device, &found->type, &found->data)) { usleep(timeout_ms * 1000); return TIMEOUT; }
     found->device = (void *)(long)(device + 1);
+    found->gpu_instance = (unsigned)number_of("instance", device, -1); /* to which NVML attributes the event; -1: to none */
+    found->compute_instance = found->gpu_instance;
     return OK;
 }
 

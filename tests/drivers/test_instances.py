@@ -69,6 +69,19 @@ async def test_what_does_not_fit_the_card_as_it_is_by_now_is_refused_with_the_re
         await node.instances.make([wanted])
 
 
+@pytest.mark.attack
+async def test_the_slices_of_an_instance_are_known_by_its_number_until_it_is_removed(node: Node) -> None:
+    assert node.instances.slices_of(FIRST, 0) is None
+    await node.instances.make([hold()], "mine.1")
+    node.owned = {"mine.1": {FIRST: 0b1111_0000}}
+    assert (node.instances.slices_of(FIRST, 0), node.instances.slices_of(FIRST, 7)) == (0b1111_0000, 0)
+    again = Instances(node.driver, lambda: node.gpus, node.others)
+    await again.sweep([FIRST])
+    assert again.slices_of(FIRST, 0) == 0b1111_0000
+    node.owned = {}
+    assert await again.sweep([FIRST]) == {} and again.slices_of(FIRST, 0) == 0
+
+
 async def test_only_what_no_attempt_owns_is_removed_whoever_made_it(node: Node) -> None:
     await node.instances.make([hold()])
     node.owned = {"mine.1": {FIRST: 0b1111_0000}}

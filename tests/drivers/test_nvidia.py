@@ -127,6 +127,16 @@ async def test_an_xid_is_an_event_of_its_device(driver: LocalDriver, fakes: Fake
     assert await driver.events() == []
 
 
+@pytest.mark.attack
+async def test_an_xid_of_a_mig_instance_names_the_instance(driver: LocalDriver, fakes: Fakes) -> None:
+    await driver.inventory()
+    assert await driver.events() == []
+    fakes.tell("nvidia", "instance 0 5")
+    fakes.happen("nvidia", 0, XID_EVENT, 94)
+    fakes.happen("nvidia", 1, XID_EVENT, 94)
+    assert [(event.pci_bus, event.instance) for event in await driver.events()] == [("0000:01:00.0", 5), ("0000:02:00.0", None)]
+
+
 async def test_power_and_clocks_are_set_and_given_back(driver: LocalDriver) -> None:
     await driver.inventory()
     assert await driver.control(FIRST, r.SetPowerCap(300_000)) == Done()

@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.model import GpuHold, GpuId
+from libs.common.model import MIG, GpuHold, GpuId
 from libs.common.settings import Settings
+from services.node_agent import exposition
+from services.node_agent.drivers.simulated import SimulatedDriver
 from services.node_agent.health.listen import DRIVER_PIPE, KERNEL_PIPE, listen, policy_of, watch_of
 from services.node_agent.line_pipe import LinePipe
 from services.node_agent.service import Agent
@@ -42,8 +44,15 @@ class Played(World):
         with open(self.state_dir / pipe, "w") as file:
             file.write(line + "\n")
 
-    def kernel(self, device: int, xid: int, text: str = "words", facility: int = 0) -> None:
-        self.write(KERNEL_PIPE, f"{facility * 8 + 3},1,1,-;NVRM: Xid (PCI:0000:{device + 1:02x}:00): {xid}, {text}")
+    def kernel(self, device: int, xid: int, text: str = "words", facility: int = 0, instance: str = "") -> None:
+        self.write(KERNEL_PIPE, f"{facility * 8 + 3},1,1,-;NVRM: Xid (PCI:0000:{device + 1:02x}:00{instance}): {xid}, {text}")
+
+    def switch(self, number: int, words: str) -> None:
+        self.write(KERNEL_PIPE, f"3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): {number}, {words}")
+
+    def metrics(self) -> str:
+        agent = self.agent
+        return exposition.text("n", agent.inventory, {}, {}, healths=exposition.health(agent.state.devices))
 
 
 @pytest.fixture
@@ -68,6 +77,64 @@ async def test_an_application_s_error_ends_the_job_and_the_device_stays(world: P
     assert (finished.reason, finished.detail) == ("gpu_error", "xid 31 of GPU GPU-n-0: pid=1, MMU Fault")
     await world.said(f.JobReleased, "bad")
     assert world.facts(f.GpuFaulted) == [] and world.of("good") == ["job.started"]
+
+
+async def divided(world: Played) -> None:
+    """Two jobs, each in an instance of the first device."""
+    for name, slices in (("low", 0b1111), ("high", 0b1111_0000)):
+        order = world.order(name, "exec sleep 100")
+        await world.place(replace(order, gpus=(GpuHold(FIRST, 50, MIG, "3g.40gb", slices),)))
+        await world.said(f.JobStarted, name)
+
+
+@pytest.mark.attack
+async def test_a_contained_error_ends_the_job_in_its_mig_instance_and_the_other_one_goes_on(world: Played) -> None:
+    await divided(world)
+    number = next(each.number for each in world.driver.instances[FIRST].values() if each.start == 4)
+    world.kernel(0, 94, "pid=1, Contained", instance=f" GPU-I:{number:02}")
+    finished = await world.said(f.JobFinished, "high")
+    assert finished.reason == "gpu_fault"
+    assert finished.detail == f"xid 94 of GPU GPU-n-0: MIG instance {number}: pid=1, Contained"
+    await world.said(f.JobReleased, "high")
+    (seen,) = world.facts(f.GpuErrorSeen)
+    assert [ref.job_id for ref in seen.jobs] == ["high"] and world.facts(f.GpuFaulted) == []
+    assert world.of("low") == ["job.started"]
+    assert 'error="xid 94"} 1' in world.metrics()
+
+
+@pytest.mark.attack
+async def test_an_agent_that_starts_again_knows_which_job_an_instance_is_of(world: Played) -> None:
+    await divided(world)
+    numbers = {each.start: each.number for each in world.driver.instances[FIRST].values()}
+    await world.end()
+    await world.begin()
+    await world.until(lambda: FIRST in world.agent.instances.known)
+    world.kernel(0, 94, "Contained", instance=f" GPU-I:{numbers[0]:02} GPU-CI:00")
+    await world.said(f.JobReleased, "low")
+    assert "job.finished" not in world.of("high")
+
+
+@pytest.mark.attack
+async def test_a_fatal_error_of_a_switch_ends_the_job_with_several_gpus_and_no_other(world: Played) -> None:
+    await world.end()
+    world.driver = SimulatedDriver("n", 3)
+    await world.begin()
+    order = world.order("pair", "exec sleep 100")
+    await world.place(replace(order, gpus=(GpuHold(FIRST), GpuHold(SECOND))))
+    await runs(world, "one", GpuId("GPU-n-2"))
+    world.switch(12028, "Non-fatal, Link 32 egress non-posted PRIV error (First)")
+    await world.until(lambda: len(world.facts(f.GpuErrorSeen)) == 3)
+    assert world.of("pair") == ["job.started"] and world.facts(f.GpuFaulted) == []
+    world.switch(24007, "Fatal, Link 30 sourcetrack timeout error")
+    finished = await world.said(f.JobFinished, "pair")
+    assert (finished.reason, finished.detail) == (
+        "gpu_fault",
+        "sxid 24007 of GPU GPU-n-0: nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 sourcetrack timeout error",
+    )
+    await world.said(f.JobReleased, "pair")
+    assert [(fact.health, fact.reason, fact.alone) for fact in world.facts(f.GpuFaulted)] == [("degraded", "sxid 24007", True)] * 3
+    assert world.of("one") == ["job.started"]
+    assert world.metrics().count('reason="sxid 24007",health="degraded"} 1') == 3
 
 
 async def test_what_a_user_writes_into_the_kernel_s_log_says_nothing(world: Played) -> None:

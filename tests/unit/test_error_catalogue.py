@@ -7,9 +7,14 @@ import pytest
 from libs.common.error_catalogue import (
     APPLICATION,
     CATALOGUES,
+    DEVICE,
+    FABRIC,
+    INSTANCE,
     PLATFORM_DESIGN,
     VERDICTS,
+    Catalogue,
     Judgement,
+    Row,
     Seen,
     judge,
     version,
@@ -27,6 +32,7 @@ NVIDIA = {
     "replace": (54,),
 }
 OF_THE_JOB = (8, 13, 31, 32, 43, 68, 69)
+CONTAINED = (*OF_THE_JOB, 94)
 # On which card a row is that is of some cards only.
 CARD = {**dict.fromkeys(range(144, 151), "NVIDIA B200"), 121: "NVIDIA GB200"}
 # Known, and left open: their register words, or Xid 154's own text, decide.
@@ -45,8 +51,31 @@ def changed(to: str, words: str) -> str:
 @pytest.mark.parametrize(("number", "word"), KNOWN)
 def test_every_row_has_the_verdict_of_the_guidance(number: int, word: str) -> None:
     assert judge(xid(number), catalogue(), {"xid 31": "replace", "xid 48": "ignore"}) == Judgement(
-        word, APPLICATION if number in OF_THE_JOB else "hardware", "catalogue"
+        word, APPLICATION if number in OF_THE_JOB else "hardware", "catalogue", INSTANCE if number in CONTAINED else DEVICE
     )
+
+
+def test_an_error_of_a_switch_is_judged_by_its_number_before_its_kind() -> None:
+    fatal = Seen("nvidia", "NVIDIA H100", "610", "sxid 24007", kind="sxid fatal")
+    mild = Seen("nvidia", "NVIDIA H100", "610", "sxid 12028", kind="sxid non-fatal")
+    assert judge(fatal, catalogue(), {}) == Judgement("reboot_node", "hardware", "catalogue", FABRIC)
+    assert judge(mild, catalogue(), {}) == Judgement("ignore", "hardware", "catalogue", FABRIC)
+    known = catalogue().rows
+    own = Row("nvidia", ("sxid 24007",), "this one", "ignore", reach="fabric")
+    assert judge(fatal, Catalogue("", (own, *known)), {}).verdict == "ignore"
+    left_open = Catalogue("", (Row("nvidia", ("sxid fatal",), "any", "", reach="fabric"),))
+    assert judge(fatal, left_open, {"sxid fatal": "reset", "sxid 24007": "replace"}) == Judgement("replace", "hardware", "site", FABRIC)
+    assert judge(fatal, left_open, {"sxid fatal": "reset"}).verdict == "reset"
+
+
+def test_a_contained_error_reaches_the_whole_device_when_the_driver_asks_for_a_reset_at_once() -> None:
+    reaches = {action: judge(xid(94, recovery=action), catalogue(), {}) for action in (0, 1, 4)}
+    assert [(found.verdict, found.reach) for found in reaches.values()] == [
+        ("restart_job", INSTANCE),
+        ("reset", DEVICE),
+        ("drain_then_reset", INSTANCE),
+    ]
+    assert judge(xid(999, recovery=4), catalogue(), {}).reach == DEVICE
 
 
 @pytest.mark.parametrize("number", OPEN)

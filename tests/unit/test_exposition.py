@@ -10,7 +10,22 @@ from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec
 from services.node_agent import state as s
 from services.node_agent.drivers.readings import Lacking, Process, Sample
-from services.node_agent.exposition import DCGM, JOBS_MAX, OURS, SHARES, THROTTLED, UP, XID, JobShare, job_shares, text
+from services.node_agent.exposition import (
+    DCGM,
+    ERRORS,
+    JOBS_MAX,
+    OURS,
+    SHARES,
+    THROTTLED,
+    TROUBLES,
+    UP,
+    XID,
+    JobShare,
+    health,
+    job_shares,
+    text,
+)
+from services.node_agent.health.devices import Devices, Trouble, hurt
 
 CARD = Gpu(GpuId("GPU-1"), 0, "nvidia", 'H100 "80GB"', 80 << 30, pci_bus="0000:01:00.0")
 OTHER = Gpu(GpuId("GPU-2"), 1, "amd", "MI300X", 192 << 30, pci_bus="0000:02:00.0")
@@ -142,3 +157,16 @@ def test_no_device_is_an_empty_answer() -> None:
 def test_pci_address_of_another_vendor_stays_as_its_driver_writes_it() -> None:
     written = text("n1", [OTHER], {}, {})
     assert 'pci_bus_id="0000:02:00.0"' in written
+
+
+def test_errors_and_troubles_of_a_device_have_a_series_each() -> None:
+    devices = Devices(counts={CARD.uuid: {"xid 94": 2}})
+    hurt(devices, CARD.uuid, "sxid 24007", Trouble("degraded", verdict="reboot_node", alone=True))
+    families = text_string_to_metric_families(text("n1", [CARD, OTHER], {}, {}, healths=health(devices)))
+    series = [one for family in families for one in family.samples if one.name in (ERRORS[0], TROUBLES[0])]
+    assert [(one.name, one.labels["UUID"], one.value) for one in series] == [
+        ("muster_gpu_errors_total", CARD.uuid, 2),
+        ("muster_gpu_trouble", CARD.uuid, 1),
+    ]
+    assert series[0].labels["error"] == "xid 94"
+    assert (series[1].labels["reason"], series[1].labels["health"]) == ("sxid 24007", "degraded")

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from libs.common.error_catalogue import Seen
 from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import readings as r
@@ -21,7 +24,12 @@ SECOND = 1_000_000_000
 class Told:
     def __init__(self, **limits: int) -> None:
         self.said: list[Observation] = []
-        self.watch = Watch(Limits(**limits), lambda: GPUS, self.said.append, lambda uuid: "610.1", {7: "j.1"}.get)  # type: ignore[arg-type]
+        slices = {(ONE, 5): 0b11}
+        known: Any = {7: "j.1"}.get
+        self.gpus = GPUS
+        self.watch = Watch(
+            Limits(**limits), lambda: self.gpus, self.said.append, lambda uuid: "610.1", known, lambda *instance: slices.get(instance)
+        )
 
     def round(self, *events: Event, **samples: Sample) -> list[Observation]:
         self.watch.round(events, {GpuId(uuid): sample for uuid, sample in samples.items()})
@@ -125,3 +133,29 @@ def test_what_links_sent_again_is_counted_by_itself_and_per_device() -> None:
 
 def test_what_a_device_cannot_tell_says_nothing() -> None:
     assert Told().round(g1=sample()) == []
+
+
+@pytest.mark.attack
+def test_an_error_of_a_mig_instance_comes_with_the_slices_of_that_instance() -> None:
+    told = Told()
+    assert told.watch.heard("3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, Contained")
+    (said,) = told.round()
+    assert said == msgspec.structs.replace(erred("xid 94", "kernel_log", "j.1", text="MIG instance 5: pid=7, Contained"), slices=0b11)
+    found = msgspec.structs.replace(event(r.XID, 94), instance=5)
+    assert [one.slices for one in told.round(found) if isinstance(one, DeviceErred)] == [0b11]
+    (unknown,) = told.round(msgspec.structs.replace(event(r.XID, 94), instance=6))
+    assert isinstance(unknown, DeviceErred) and unknown.slices is None
+
+
+@pytest.mark.attack
+def test_an_error_of_a_switch_is_told_of_each_device_on_its_fabric_whatever_their_recovery_fields_say() -> None:
+    told = Told()
+    assert told.watch.heard("3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout")
+    text = "nvidia-nvswitch0 (0000:c3:00.0): Fatal, Link 30 timeout"
+    fatal = Seen("nvidia", "NVIDIA H100", "610.1", "sxid 24007", text, kind="sxid fatal")
+    said = told.round(g1=sample(recovery_action=0))
+    assert said == [DeviceErred(ONE, fatal, "kernel_log"), DeviceErred(TWO, fatal, "kernel_log")]
+    other = Gpu(GpuId("a1"), 2, "amd", "MI300X", 192 << 30, pci_bus="0000:03:00.0", links="x")
+    told.gpus = [msgspec.structs.replace(GPUS[0], links="links-0"), GPUS[1], other]
+    told.watch.heard("3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout")
+    assert told.round() == [DeviceErred(ONE, fatal, "kernel_log")]

@@ -1,5 +1,7 @@
 """A bad device and a bad job are told apart by who had errors where."""
 
+import pytest
+
 from libs.common import facts as f
 from libs.common import suspects
 from libs.common.cluster import Job
@@ -94,3 +96,17 @@ def test_a_device_that_the_cluster_knows_no_more_blames_no_job() -> None:
         erred(history, gpu, "a")
     del history.cluster.gpus[GpuId("n1g2")]
     assert suspects.of_job(history.cluster, job(history, "a")) == ""
+
+
+@pytest.mark.attack
+def test_errors_of_an_nvswitch_speak_against_no_device_no_job_and_no_power_supply() -> None:
+    history = world("a", "b", "c")
+    for gpu in range(1, 5):
+        refs = tuple(AttemptRef(JobId(job), 1) for job in ("a", "b", "c"))
+        seen = f.GpuErrorSeen(
+            node_id=NodeId("n1"), uuid=GpuId(f"n1g{gpu}"), error="sxid 24007", verdict="reboot_node", source="kernel_log", jobs=refs
+        )
+        assert history.say(seen)
+    cluster = history.cluster
+    assert [of_device(history, gpu) for gpu in range(1, 5)] == [""] * 4
+    assert suspects.of_job(cluster, job(history, "a")) == suspects.of_node(cluster, cluster.nodes[NodeId("n1")]) == ""

@@ -130,7 +130,7 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 class Event(msgspec.Struct, frozen=True):
     """Something that a driver said, or that it says nothing any more. `pci_bus` is empty when it is about all of a vendor's devices;
-    `number` is the Xid, or what else the vendor counts by.
+    `number` is the Xid, or what else the vendor counts by. `instance`: the number of the MIG instance to which the driver attributes it.
     """
 
     at_ns: int
@@ -139,6 +139,7 @@ class Event(msgspec.Struct, frozen=True):
     kind: str
     number: int = 0
     text: str = ""
+    instance: int | None = None
 
 
 class SetPowerCap(msgspec.Struct, frozen=True, tag=True):

@@ -32,6 +32,8 @@ RESET: Final = "reset"
 RELEASE: Final = "release"
 HOT: Final = "thermal"
 OPERATOR: Final = "operator"
+# Names of errors that are counted for each device; the rest is only recorded.
+COUNTED_MAX: Final = 64
 # Outcomes of a reset that there is none.
 NO_RESET: Final = (c.LACKING, c.DENIED)
 RESET_FAILED: Final = "reset_failed"
@@ -92,7 +94,7 @@ class Kept(msgspec.Struct, frozen=True):
 class Devices(msgspec.Struct):
     """`said` is what the log was last told of a device that is not well; `recent` are the errors seen lately, with the jobs that
     had the device; `repair_ns` is when a device last came to need a repair, `resetting` those that are being reset, `look_at_ns` when
-    the breaker may have closed (0: it is not waited for).
+    the breaker may have closed (0: it is not waited for). `counts`: how often each error was recorded since the agent began.
     """
 
     policy: Policy = Policy()
@@ -108,6 +110,7 @@ class Devices(msgspec.Struct):
     look_at_ns: int = 0
     left: dict[GpuId, Left] = {}
     unkept: bool = False
+    counts: dict[GpuId, dict[str, int]] = {}
 
 
 def hurt(devices: Devices, uuid: GpuId, reason: str, trouble: Trouble) -> None:
@@ -132,15 +135,17 @@ def cleared(devices: Devices, uuid: GpuId, reason: str) -> None:
         devices.troubles.pop(uuid, None)
 
 
-def out(devices: Devices, uuids: Collection[GpuId]) -> str:
-    """Why one of these devices takes no new work, in a word; empty when all do."""
+def out(devices: Devices, uuids: Collection[GpuId], joins: bool = False) -> str:
+    """Why one of these devices takes no new work, in a word; empty when all do. `joins`: the work needs the links between them."""
     worst = [found for uuid in uuids if (found := _worst(devices, uuid)) is not None]
-    return next((reason for reason, trouble in worst if trouble.health != gpu_life.DEGRADED), "")
+    away = [reason for reason, trouble in worst if trouble.health != gpu_life.DEGRADED]
+    return next(iter(away + [reason for reason, trouble in worst if joins and trouble.alone]), "")
 
 
 def is_gone(devices: Devices, uuid: GpuId) -> bool:
     """Whether only a start of the machine, or somebody's hand, brings it back: no look at it tells more."""
-    return any(trouble.verdict in (e.REBOOT_NODE, e.REPLACE) for trouble in devices.troubles.get(uuid, {}).values())
+    troubles = devices.troubles.get(uuid, {}).values()
+    return any(trouble.verdict in (e.REBOOT_NODE, e.REPLACE) and trouble.health != gpu_life.DEGRADED for trouble in troubles)
 
 
 def quarantined(devices: Devices) -> list[GpuId]:
@@ -152,20 +157,32 @@ def judged(devices: Devices, seen: Seen) -> Judgement:
     return e.judge(seen, devices.policy.catalogue, devices.policy.site)
 
 
-def erred(devices: Devices, seen: f.GpuErrorSeen, now_ns: int) -> bool:
-    """Whether anything follows of an error: not when it is the same again, or nothing shall."""
+def erred(devices: Devices, seen: f.GpuErrorSeen, now_ns: int, reach: e.Reach = "device") -> bool:
+    """Whether anything follows of an error: not when it is the same again, or nothing shall. An error of the fabric is one cause however
+    many devices it reaches, so the breaker does not count them.
+    """
     if _is_known(devices, f"{seen.uuid} {seen.error}", seen.jobs, now_ns):
         return False
-    devices.unsaid.append(seen)
+    _record(devices, seen)
     if not seen.shadow and seen.verdict not in e.KEEPS_DEVICE:
-        devices.repair_ns[seen.uuid] = now_ns
-        hurt(devices, seen.uuid, seen.error, Trouble(gpu_life.OFFLINE, seen.detail, seen.verdict, seen.source))
+        fabric = reach == e.FABRIC
+        if not fabric:
+            devices.repair_ns[seen.uuid] = now_ns
+        health = gpu_life.DEGRADED if fabric else gpu_life.OFFLINE
+        hurt(devices, seen.uuid, seen.error, Trouble(health, seen.detail, seen.verdict, seen.source, alone=fabric))
     return not seen.shadow
+
+
+def _record(devices: Devices, seen: f.GpuErrorSeen) -> None:
+    devices.unsaid.append(seen)
+    counts = devices.counts.setdefault(seen.uuid, {})
+    if seen.error in counts or len(counts) < COUNTED_MAX:
+        counts[seen.error] = counts.get(seen.error, 0) + 1
 
 
 def hung(devices: Devices, seen: f.GpuErrorSeen) -> None:
     """A job hung on it: one cause however many devices it had, so the breaker does not count them."""
-    devices.unsaid.append(seen)
+    _record(devices, seen)
     if not seen.shadow:
         hurt(devices, seen.uuid, seen.error, Trouble(gpu_life.OFFLINE, seen.detail, seen.verdict, seen.source))
 

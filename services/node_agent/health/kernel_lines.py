@@ -1,4 +1,4 @@
-"""What a line of the kernel's log says of a device: Xids of NVIDIA, RAS and faults of AMD, hangs of Intel. Pure.
+"""What a line of the kernel's log says of a device: Xids and SXids of NVIDIA, RAS and faults of AMD, hangs of Intel. Pure.
 
 Only lines that the kernel itself wrote count (what a user writes into /dev/kmsg bears another facility), and only those that begin as the
 driver's own: the kernel repeats strings of users in its lines (mount options, names of processes), but never at their beginning.
@@ -10,12 +10,17 @@ from typing import Final
 
 import msgspec
 
+from libs.common.error_catalogue import SXID_FATAL, SXID_NON_FATAL
+
 KERNEL_FACILITY: Final = 0
 PRIORITY_BITS: Final = 3
 TEXT_MAX: Final = 300
 
-# For a MIG instance the driver writes the instance's number behind the device's address.
-XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:\d+)?\): (\d+)(?:, (.*))?", re.IGNORECASE)
+# For a MIG instance the driver writes the number of the GPU instance, and maybe of the compute instance, behind the device's address.
+XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:(\d+))?(?: GPU-CI:\d+)?\): (\d+)(?:, (.*))?", re.IGNORECASE)
+# The lines that follow one SXid with more of it (Severity, Data) have the same number and neither word.
+SXID_LINE: Final = re.compile(r"(nvidia-nvswitch\d*): SXid \(PCI:([0-9a-f:.]+)\): (\d+), (Fatal|Non-fatal)(?:, (.*))?", re.IGNORECASE)
+SXID_KINDS: Final = {"fatal": SXID_FATAL, "non-fatal": SXID_NON_FATAL}
 PID: Final = re.compile(r"\bpid='?(\d+)")
 ADDRESS: Final = r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])"
 # Vendor, error, and what its line begins with; the address is the first group. No part of it may stand for a string of a user's.
@@ -35,13 +40,17 @@ TOLD: Final = tuple(
 
 
 class Line(msgspec.Struct, frozen=True):
-    """`pci_bus` as the line has it: of an Xid without the function. `pid` 0: not told."""
+    """`pci_bus` as the line has it: without the function for an Xid, the switch's for an SXid. `pid` 0: not told. `instance`: the number
+    of the MIG instance, where the line names one. `kind`: see `error_catalogue.Seen`; only errors of switches have one.
+    """
 
     vendor: str
     pci_bus: str
     error: str
     text: str
     pid: int = 0
+    instance: int | None = None
+    kind: str = ""
 
 
 def parse(record: str) -> Line | None:
@@ -51,10 +60,33 @@ def parse(record: str) -> Line | None:
     if not priority.isdecimal() or int(priority) >> PRIORITY_BITS != KERNEL_FACILITY:
         return None
     if (xid := XID.match(text)) is not None:
-        pid = PID.search(text)
-        return Line("nvidia", xid[1].lower(), f"xid {int(xid[2])}", (xid[3] or "")[:TEXT_MAX], int(pid[1]) if pid is not None else 0)
+        return _xid(xid, PID.search(text))
+    if (sxid := SXID_LINE.match(text)) is not None:
+        return _sxid(sxid)
     told = ((vendor, error, found) for vendor, error, pattern in TOLD if (found := pattern.match(text)) is not None)
     return next((Line(vendor, found[1].lower(), error, text[:TEXT_MAX]) for vendor, error, found in told), None)
+
+
+def _xid(found: re.Match[str], pid: re.Match[str] | None) -> Line:
+    return Line(
+        vendor="nvidia",
+        pci_bus=found[1].lower(),
+        error=f"xid {int(found[3])}",
+        text=(found[4] or "")[:TEXT_MAX],
+        pid=int(pid[1]) if pid is not None else 0,
+        instance=int(found[2]) if found[2] is not None else None,
+    )
+
+
+def _sxid(found: re.Match[str]) -> Line:
+    switch, address, number, severity, rest = found.groups()
+    return Line(
+        vendor="nvidia",
+        pci_bus=address.lower(),
+        error=f"sxid {int(number)}",
+        text=f"{switch} ({address.lower()}): {severity}, {rest or ''}".rstrip(", ")[:TEXT_MAX],
+        kind=SXID_KINDS[severity.lower()],
+    )
 
 
 def is_at(pci_bus: str, told: str) -> bool:

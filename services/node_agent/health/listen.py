@@ -41,7 +41,9 @@ def watch_of(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDr
     """Return what tells the agent of its devices' errors."""
     most = settings.health_corrected_max, settings.health_link_errors_max
     limits = Limits(settings.health_pause_c, settings.health_resume_c, *most, settings.health_corrected_window_s)
-    return Watch(limits, lambda: agent.inventory, agent.tell, driver.version_of, lambda pid: key_of(agent.state, pid))
+    return Watch(
+        limits, lambda: agent.inventory, agent.tell, driver.version_of, lambda pid: key_of(agent.state, pid), agent.instances.slices_of
+    )
 
 
 def listen(settings: Settings, watch: Watch, driver: LocalDriver | SimulatedDriver, sampling: Sampling) -> list[LinePipe]:

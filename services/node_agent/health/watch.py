@@ -17,6 +17,7 @@ from libs.common.error_catalogue import Seen
 from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, Sample
+from services.node_agent.drivers.simulated import VENDOR as SIMULATED
 from services.node_agent.health.counters import Counts
 from services.node_agent.health.devices import HOT, Trouble
 from services.node_agent.health.kernel_lines import Line, is_at, parse
@@ -49,7 +50,9 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """`gpus` are the node's devices, `version_of` is a device's driver's, `key_of` names the attempt that a process belongs to."""
+    """`gpus` are the node's devices, `version_of` is a device's driver's, `key_of` names the attempt that a process belongs to. `slices_of`
+    gives the memory slices of a device's MIG instance by its number: 0 if there is none, None if it is not known.
+    """
 
     def __init__(
         self,
@@ -58,8 +61,10 @@ class Watch:
         tell: Callable[[Observation], None],
         version_of: Callable[[GpuId], str] = lambda uuid: "",
         key_of: Callable[[int], str] = lambda pid: "",
+        slices_of: Callable[[GpuId, int], int | None] = lambda uuid, number: None,
     ) -> None:
         self.limits, self.gpus, self.tell, self.version_of, self.key_of = limits, gpus, tell, version_of, key_of
+        self.slices_of = slices_of
         self.lines: deque[Line] = deque(maxlen=LINES_MAX)
         # The number of the last Xid error of each device.
         self.xids: dict[GpuId, int] = {}
@@ -78,11 +83,20 @@ class Watch:
         for event in events:
             self._event(event, samples)
         while self.lines:
-            line = self.lines.popleft()
-            for gpu in self._at(line.pci_bus):
-                self._erred(gpu, line.vendor, line.error, line.text, samples, KERNEL_LOG, self.key_of(line.pid) if line.pid else "")
+            self._told(self.lines.popleft(), samples)
         for uuid, sample in samples.items():
             self._looked(uuid, sample)
+
+    def _told(self, line: Line, samples: Mapping[GpuId, Sample]) -> None:
+        """An error of a switch is one of each device on its fabric; their recovery fields say nothing of a switch."""
+        key = self.key_of(line.pid) if line.pid else ""
+        if not line.kind:
+            for gpu in self._at(line.pci_bus):
+                self._erred(gpu, line.vendor, line.error, line.text, samples, KERNEL_LOG, key, line.instance)
+            return
+        for gpu in self._on_fabric(line.vendor):
+            seen = Seen(line.vendor, gpu.model, self.version_of(gpu.uuid), line.error, line.text, kind=line.kind)
+            self.tell(DeviceErred(gpu.uuid, seen, KERNEL_LOG))
 
     def _event(self, event: Event, samples: Mapping[GpuId, Sample]) -> None:
         """One that is about a whole vendor is about each of its devices."""
@@ -90,23 +104,40 @@ class Watch:
         error = f"{XID}{event.number}" if event.kind == r.XID else ERRORS.get(event.kind, "")
         for gpu in gpus:
             if error:
-                self._erred(gpu, event.vendor, error, event.text, samples, DRIVER)
+                self._erred(gpu, event.vendor, error, event.text, samples, DRIVER, instance=event.instance)
             if event.kind == r.WEDGED:
                 self.tell(DeviceAils(gpu.uuid, r.WEDGED, Trouble(gpu_life.OFFLINE, event.text, source=DRIVER)))
             if event.kind == r.ANSWERS:
                 self.tell(DeviceAils(gpu.uuid, r.WEDGED, None))
                 self.tell(DeviceAils(gpu.uuid, r.LOST, None))
 
-    def _erred(self, gpu: Gpu, vendor: str, error: str, text: str, samples: Mapping[GpuId, Sample], source: str, key: str = "") -> None:
+    def _erred(
+        self,
+        gpu: Gpu,
+        vendor: str,
+        error: str,
+        text: str,
+        samples: Mapping[GpuId, Sample],
+        source: str,
+        key: str = "",
+        instance: int | None = None,
+    ) -> None:
         sample = samples.get(gpu.uuid)
         recovery = sample.recovery_action if sample is not None and isinstance(sample.recovery_action, int) else None
         if error.startswith(XID):
             self.xids[gpu.uuid] = int(error.removeprefix(XID))
         name = SAME_AS.get((vendor, error), error)
-        self.tell(DeviceErred(gpu.uuid, Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, text, recovery), source, key))
+        slices = self.slices_of(gpu.uuid, instance) if instance is not None else None
+        words = f"MIG instance {instance}: {text}".rstrip(": ") if instance is not None else text
+        self.tell(DeviceErred(gpu.uuid, Seen(vendor, gpu.model, self.version_of(gpu.uuid), name, words, recovery), source, key, slices))
 
     def _at(self, told: str) -> list[Gpu]:
         return [gpu for gpu in self.gpus() if is_at(gpu.pci_bus, told)]
+
+    def _on_fabric(self, vendor: str) -> list[Gpu]:
+        """The devices with links. All of the vendor's where none has a link: the links of a fabric that is not up are not active."""
+        gpus = [gpu for gpu in self.gpus() if gpu.vendor in (vendor, SIMULATED)]
+        return [gpu for gpu in gpus if gpu.links] or gpus
 
     def _looked(self, uuid: GpuId, sample: Sample) -> None:
         for reason, wrong, trouble in self._troubles(uuid, sample):

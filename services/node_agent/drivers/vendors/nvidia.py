@@ -70,6 +70,8 @@ THROTTLES: Final = {
     0x80: "power_brake",
     0x100: "display_clock",
 }
+# An event that NVML attributes to no MIG instance.
+NO_INSTANCE: Final = 0xFFFFFFFF
 # Of corrected errors (0x1) the counter says more.
 EVENT_KINDS: Final = {0x8: r.XID, 0x2: r.ECC}
 
@@ -197,7 +199,8 @@ class Nvidia:
     def _event(self, data: Any) -> Event:  # noqa: ANN401
         address = next((address for address, handle in self.handles.items() if _same(handle, data.device)), "")
         kind = EVENT_KINDS.get(data.eventType, r.OTHER)
-        return Event(time.time_ns(), "nvidia", address, kind, data.eventData, f"NVML event {data.eventType:#x}")
+        instance = data.gpuInstanceId if data.gpuInstanceId != NO_INSTANCE else None
+        return Event(time.time_ns(), "nvidia", address, kind, data.eventData, f"NVML event {data.eventType:#x}", instance)
 
     def _versions(self, device: str) -> dict[str, str]:
         """The versions of NVML and of CUDA's driver interface, as far as the driver tells them."""
