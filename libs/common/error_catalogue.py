@@ -61,7 +61,8 @@ CATALOGUES: Final = (NVIDIA_GUIDANCE, PLATFORM_DESIGN)
 
 class Row(msgspec.Struct, frozen=True):
     """One error or several alike. `products` are words of the model's name, `driver` the first version that it is of; empty: any.
-    `verdict` empty: known, and open. `vendor` empty: any. `reach`: see REACHES.
+    `verdict` empty: known, and open. `vendor` empty: any. `reach`: see REACHES. For an
+    error that a reading shows, `most` is what the reading may be, or by how much it may rise within `window_s`.
     """
 
     vendor: str
@@ -72,6 +73,8 @@ class Row(msgspec.Struct, frozen=True):
     reach: Reach = "device"
     products: tuple[str, ...] = ()
     driver: str = ""
+    most: int = 0
+    window_s: int = 0
 
 
 class Catalogue(msgspec.Struct, frozen=True):

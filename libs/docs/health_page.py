@@ -53,6 +53,12 @@ FOLLOWS = (
     "the job in that instance, and jobs in the GPU's other instances go on. If the driver names no "
     "instance, or one that the agent does not know, the error counts for all jobs that have the "
     "device. If the driver asks for a reset at once, all of them end.",
+    "Two readings of NVIDIA's driver take a device out of use for new jobs; jobs that run there go on. "
+    "`sram_threshold`: uncorrectable errors of the SRAM passed the driver's own threshold. "
+    "`uncorrected`: the count of uncorrected ECC errors rose (of every vendor that counts them). Their "
+    "limits are part of the catalogue's rows (`most`, `window_s`). Errors of NVLinks are read for each "
+    "link where the driver tells links apart: replays, recoveries and CRC errors up to Hopper, "
+    "recoveries and those that failed on Blackwell. Older drivers give one sum for all links.",
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
     "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. What a "
     "device mends by itself is counted per device, and told of (GpuErrorSeen) once in MUSTER_HEALTH_CORRECTED_WINDOW_S when there is "
@@ -121,7 +127,7 @@ def health() -> str:
         "## On simulated devices",
         "Each node of `muster up` has two pipes in its state directory; what is written there has happened to its devices, by the same way "
         "as for real ones. The kernel's log, in the kernel's own form, and an event of the driver (vendor, address, kind, number, words); "
-        "of the kind `reading` it is what the device tells of itself from then on:",
+        "of the kind `reading` it is what the device tells of itself from then on (`link 3 replay` is the counter of one link):",
         block(PLAYED, "sh"),
         "## The catalogue",
         f"Edition {code(ours.edition)}. Rows are data (`libs/common/error_catalogue.json`); of several that fit the first counts. "

@@ -83,6 +83,8 @@ OURS: Final = (
     Series("muster_gpu_memory_clock_hertz", "Of its memory", "memory_clock_mhz", times=10**6),
     Series("muster_gpu_ecc_corrected_total", "Errors of its memory that were corrected", "ecc_corrected", kind=COUNTER),
     Series("muster_gpu_ecc_uncorrected_total", "Errors of its memory that were not", "ecc_uncorrected", kind=COUNTER),
+    Series("muster_gpu_sram_uncorrected_total", "Errors of its SRAM that were not corrected", "sram_uncorrected", kind=COUNTER),
+    Series("muster_gpu_sram_threshold_exceeded", "1: its driver says that SRAM errors passed the threshold", "sram_threshold"),
     Series("muster_gpu_remapped_corrected_total", "Rows remapped for corrected errors", "remapped_corrected", kind=COUNTER),
     Series("muster_gpu_remapped_uncorrected_total", "Rows remapped for uncorrected errors", "remapped_uncorrected", kind=COUNTER),
     Series("muster_gpu_remap_pending", "1: rows are to be remapped at the next reset", "remap_pending"),
@@ -129,6 +131,7 @@ UP: Final = ("muster_gpu_up", "1 while the device answers its driver")
 THROTTLED: Final = ("muster_gpu_throttled", "1 for each reason that slows its clocks now")
 SHARES: Final = ("muster_gpu_job_share", "Part of the device that a job has which runs there")
 ERRORS: Final = ("muster_gpu_errors_total", "Errors of the device that the agent has recorded since it began, by their name")
+BY_LINK: Final = ("muster_gpu_errors_of_link_total", "Errors of each of its direct links, by kind")
 TROUBLES: Final = ("muster_gpu_trouble", "1 for each reason that keeps work off the device now")
 
 
@@ -176,6 +179,9 @@ def text(
         lines += _family(series.name, series.help, series.kind, _values(series, told, dcgm))
     lines += _family(*XID, GAUGE, ((dcgm[gpu.uuid], xids.get(gpu.uuid, 0)) for gpu in nvidias))
     lines += _family(*THROTTLED, GAUGE, ((_labels(_device(node, gpu) | {"reason": why}), 1) for gpu, why in _throttled(answering)))
+    of_links = ((gpu, each) for gpu, sample in answering if not isinstance(sample.link_counts, Lacking) for each in sample.link_counts)
+    by_link = ((_labels(_device(node, gpu) | {"link": str(each.link), "kind": each.kind}), each.count) for gpu, each in of_links)
+    lines += _family(*BY_LINK, COUNTER, by_link)
     shares = ((gpu, each) for gpu in gpus for each in _bounded(jobs.get(gpu.uuid, ())))
     lines += _family(*SHARES, GAUGE, ((_labels(_device(node, gpu) | _job(each)), each.share / WHOLE_GPU) for gpu, each in shares))
     known = [(_device(node, gpu), healths[gpu.uuid]) for gpu in gpus if gpu.uuid in healths]

@@ -1,7 +1,8 @@
 /* A libnvidia-ml.so.1: cards built like H100 at the ABI of driver 580, each on a PCI bus of its own. See fake.h for what tests tell it;
  * keys: count, name, used_mib, pid, mig (its mode at first), degrees, unwell, recovery (its action), pending (its mode changes by a reset only),
  * fabric and fabric_status (of NVSwitches), persistent, links (how many of NVLink), switch (whether they end at one), xids (its events),
- * instance (the MIG instance of its events). A file nvidia.reset is a reset of all cards, at the next
+ * instance (the MIG instance of its events), link_generation and field_ID_LINK (a counter of one link; negative: an error), sram and
+ * sram_exceeded. A file nvidia.reset is a reset of all cards, at the next
  * nvmlInit. */
 #define LIBRARY "nvidia"
 #include "fake.h"
@@ -23,6 +24,11 @@ typedef struct { unsigned version; unsigned char uuid[16]; int status; unsigned 
 typedef struct { unsigned pid; u64 bytes; unsigned gpu_instance, compute_instance; } process;
 typedef union { double d; unsigned u; u64 ull; } value;
 typedef struct { unsigned id, scope; long long at, latency; unsigned type; int code; value value; } field;
+typedef struct {
+    unsigned version;
+    u64 aggregate_parity, aggregate_secded, aggregate_corrected, volatile_parity, volatile_secded, volatile_corrected, l2, sm, pcie, mcu, other;
+    unsigned exceeded;
+} sram_status;
 typedef struct { void *device; u64 type, data; unsigned gpu_instance, compute_instance; } event;
 typedef struct { unsigned version, id, p2p, slices, count, sms, ce, dec, enc, jpeg, ofa; u64 mib; char name[96]; } profile_v2;
 typedef struct { unsigned version, id, slices, count, sms, ce, dec, enc, jpeg, ofa; char name[96]; } compute_profile_v2;
@@ -155,6 +161,17 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *number, proc
     found->bytes = (u64)number_of("used_mib", index_of(device), 0) << 20;
     return OK;
 }
+static int links(void *device);
+/* A field of one link: generation 4 counts replays, recoveries and CRC errors, generation 5 recoveries by their outcome. */
+static void fill_link_field(void *device, field *f) {
+    long long generation = number_of("link_generation", index_of(device), 0);
+    char key[64];
+    int told = generation == 4 ? f->id <= 163 : generation == 5 && f->id >= 213;
+    f->code = !told ? LACKING : (int)f->scope < links(device) ? OK : INVALID;
+    snprintf(key, sizeof key, "field_%u_%u", f->id, f->scope);
+    f->value.ull = (u64)number_of(key, index_of(device), 0);
+    if (number_of(key, index_of(device), 0) < 0) f->code = 999;
+}
 int nvmlDeviceGetFieldValues(void *device, int number, field *fields) {
     CHECK(index_of(device));
     for (int i = 0; i < number; i++) {
@@ -171,8 +188,23 @@ int nvmlDeviceGetFieldValues(void *device, int number, field *fields) {
         if (fields[i].id == 3 || fields[i].id == 4) fields[i].value.ull = (u64)number_of("ecc", index_of(device), 0);
         if (fields[i].id == 144) fields[i].value.ull = (u64)number_of("remap_pending", index_of(device), 0);
         if (fields[i].id == 230) fields[i].value.ull = (u64)number_of("recovery", index_of(device), 0);
+        if (fields[i].id == 91) fields[i].value.ull = (u64)links(device);
+        if ((fields[i].id >= 161 && fields[i].id <= 163) || (fields[i].id >= 213 && fields[i].id <= 215)) fill_link_field(device, &fields[i]);
         if (fields[i].id == 82) { fields[i].type = 1; fields[i].value.ull = 0; fields[i].value.u = 61; }
     }
+    return OK;
+}
+
+/* Errors of its SRAM, and whether the driver's threshold was passed. */
+int nvmlDeviceGetSramEccErrorStatus(void *device, sram_status *s) {
+    unsigned version = s->version;
+    CHECK(index_of(device));
+    if (version != (sizeof *s | (1u << 24))) return VERSION;
+    memset(s, 0, sizeof *s);
+    s->version = version;
+    s->volatile_parity = (u64)number_of("sram", index_of(device), 0);
+    s->volatile_secded = s->volatile_parity ? 1 : 0;
+    s->exceeded = (unsigned)number_of("sram_exceeded", index_of(device), 0);
     return OK;
 }
 

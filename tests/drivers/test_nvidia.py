@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pynvml
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
@@ -13,9 +14,10 @@ from libs.common.model import Gpu, GpuId
 from services.node_agent.device_commands import carry_out
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
-from services.node_agent.drivers.readings import Done, Lacking, Link, Process
+from services.node_agent.drivers.readings import NOT_READ, Done, Lacking, Link, LinkErrors, Process
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
+from services.node_agent.drivers.vendors.nvidia_links import KINDS, LINK_COUNT
 from services.node_agent.exposition import text
 from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, NVML, Fakes, build
@@ -96,6 +98,69 @@ async def test_a_sample_says_how_each_device_is_and_what_it_cannot_tell(driver: 
     assert one.at_ns <= other.at_ns < one.at_ns + 10**9
 
 
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("generation", "kinds", "total"),
+    [(4, {161: "replay", 162: "recovery", 163: "crc"}, 33), (5, {215: "recovery", 214: "recovery_failed"}, 11)],
+)
+async def test_errors_of_nvlinks_are_read_for_each_link(
+    driver: LocalDriver, fakes: Fakes, generation: int, kinds: dict[int, str], total: int
+) -> None:
+    counts = [f"field_{field}_{link} 0 {5 + link}" for field in kinds for link in (0, 1)]
+    fakes.tell("nvidia", "links 0 2", f"link_generation 0 {generation}", *counts)
+    await driver.inventory()
+    samples = await driver.sample()
+    one, other = samples[FIRST], samples[SECOND]
+    words = sorted(kinds.values())
+    expected = [LinkErrors(link, kind, 5 + link) for link in (0, 1) for kind in words]
+    assert (one.link_counts, one.link_errors) == (tuple(expected), total)
+    assert (other.link_counts, other.link_errors) == (NOT_READ, 38 + 52 + 59)
+
+
+async def test_a_link_that_does_not_answer_once_leaves_no_sum_without_it(driver: LocalDriver, fakes: Fakes) -> None:
+    told = ("links 0 2", "link_generation 0 4", "field_161_0 0 7")
+    fakes.tell("nvidia", *told)
+    await driver.inventory()
+    assert (await driver.sample())[FIRST].link_errors == 7
+    fakes.tell("nvidia", *told, "field_161_1 0 -1")
+    found = (await driver.sample())[FIRST]
+    assert found.link_errors == found.link_counts == Lacking("Unknown Error")
+    fakes.tell("nvidia", *told)
+    assert (await driver.sample())[FIRST].link_errors == 7
+
+
+async def test_links_that_come_up_later_are_found(driver: LocalDriver, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.tell("nvidia", "link_generation 0 4")
+    await driver.inventory()
+    assert (await driver.sample())[FIRST].link_errors == 38 + 52 + 59
+    fakes.tell("nvidia", "links 0 1", "link_generation 0 4", "field_163_0 0 2")
+    assert (await driver.sample())[FIRST].link_errors == 38 + 52 + 59
+    await driver.inventory()
+    assert (await driver.sample())[FIRST].link_errors == 2
+
+
+def test_the_fields_of_links_have_the_names_that_the_binding_gives_them() -> None:
+    assert (LINK_COUNT, list(KINDS)) == (
+        pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT,
+        [
+            pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY,
+            pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY,
+            pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC,
+            pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS,
+            pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS,
+        ],
+    )
+
+
+@pytest.mark.attack
+async def test_errors_of_sram_and_its_threshold_are_read(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "sram 0 4", "sram_exceeded 0 1", "nvmlDeviceGetSramEccErrorStatus 1 3")
+    await driver.inventory()
+    one, other = (await driver.sample()).values()
+    assert (one.sram_uncorrected, one.sram_threshold) == (5, 1)
+    assert other.sram_uncorrected == other.sram_threshold == Lacking("Not Supported")
+
+
 async def test_an_older_driver_lacks_what_it_has_no_function_for_and_tells_the_rest(
     libraries: Path, fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +169,7 @@ async def test_an_older_driver_lacks_what_it_has_no_function_for_and_tells_the_r
     driver = nvidia_alone()
     await driver.inventory()
     sample = (await driver.sample())[FIRST]
-    assert sample.energy_mj == sample.link_errors == Lacking("Function Not Found")
+    assert sample.energy_mj == sample.link_errors == sample.link_counts == Lacking("Function Not Found")
     assert sample.power_mw == 123_456
     await driver.close()
 

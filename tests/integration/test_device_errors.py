@@ -177,6 +177,36 @@ async def test_what_a_device_mends_by_itself_is_told_of_once_in_a_window_and_its
     assert world.of("good") == ["job.started"] and world.facts(f.GpuFaulted) == []
 
 
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("reading", "error", "verdict"),
+    [("sram_threshold", "sram_threshold", "replace"), ("ecc_uncorrected", "uncorrected", "drain_then_reset")],
+)
+async def test_a_device_whose_ecc_counters_warn_takes_no_new_job_and_its_job_goes_on(
+    world: Played, reading: str, error: str, verdict: str
+) -> None:
+    await runs(world, "good", FIRST)
+    for count in (0, 1):
+        world.write(DRIVER_PIPE, f"simulated 0000:01:00.0 reading {count} {reading}")
+        await world.until(lambda count=count: getattr(world.agent.sampling.latest[FIRST], reading) == count)  # type: ignore[misc]
+    await world.until(lambda: world.facts(f.GpuFaulted) != [])
+    (fault,) = world.facts(f.GpuFaulted)
+    assert (fault.uuid, fault.health, fault.reason, fault.verdict) == (FIRST, "offline", error, verdict)
+    assert world.of("good") == ["job.started"]
+    await world.place(world.order("late", "true"))
+    assert (await world.said(f.JobRefused, "late")).reason == f"a GPU of it is away: {error}"
+
+
+async def test_errors_of_a_single_link_are_told_with_its_number(world: Played) -> None:
+    for count in (1, 150):
+        world.write(DRIVER_PIPE, f"simulated 0000:01:00.0 reading {count} link 3 replay")
+        await world.until(lambda count=count: world.agent.sampling.latest[FIRST].link_errors == count)  # type: ignore[misc]
+    await world.until(lambda: world.facts(f.GpuErrorSeen) != [])
+    (error,) = world.facts(f.GpuErrorSeen)
+    assert (error.error, error.verdict) == ("link_errors", "ignore")
+    assert error.detail == "149 errors of its links, which sent again within 3600 s; link 3 has the most (150 x replay)"
+
+
 async def test_a_job_is_not_begun_on_a_device_whose_driver_asks_for_a_reset_and_the_next_one_after_it_is(world: Played) -> None:
     world.write(DRIVER_PIPE, "simulated 0000:01:00.0 reading 1 recovery_action")
     await world.until(lambda: world.agent.sampling.latest[FIRST].recovery_action == 1)

@@ -10,6 +10,7 @@ from libs.common.error_catalogue import (
     DEVICE,
     FABRIC,
     INSTANCE,
+    NEW_WORK,
     PLATFORM_DESIGN,
     VERDICTS,
     Catalogue,
@@ -17,6 +18,7 @@ from libs.common.error_catalogue import (
     Row,
     Seen,
     judge,
+    row_of,
     version,
     worse,
 )
@@ -176,3 +178,11 @@ def test_a_catalogue_and_a_site_s_rows_are_checked_when_they_are_read() -> None:
         site_rows("xid 74=explode")
     with pytest.raises(Refused, match="say nvidia-guidance or platform-design"):
         catalogue("mine")
+
+
+def test_what_readings_show_keeps_new_work_off_and_ends_no_job() -> None:
+    sram, risen = (Seen("nvidia", "NVIDIA H100", "610", error) for error in ("sram_threshold", "uncorrected"))
+    assert judge(sram, catalogue(), {}) == Judgement("replace", "hardware", "catalogue", NEW_WORK)
+    assert judge(risen, catalogue(), {}) == Judgement("drain_then_reset", "hardware", "catalogue", NEW_WORK)
+    row = row_of(risen, catalogue().rows)
+    assert row is not None and (row.most, row.window_s) == (0, 3_600)

@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId, JobSpec
 from services.node_agent import state as s
-from services.node_agent.drivers.readings import Lacking, Process, Sample
+from services.node_agent.drivers.readings import Lacking, LinkErrors, Process, Sample
 from services.node_agent.exposition import (
+    BY_LINK,
     DCGM,
     ERRORS,
     JOBS_MAX,
@@ -29,7 +30,9 @@ from services.node_agent.health.devices import Devices, Trouble, hurt
 
 CARD = Gpu(GpuId("GPU-1"), 0, "nvidia", 'H100 "80GB"', 80 << 30, pci_bus="0000:01:00.0")
 OTHER = Gpu(GpuId("GPU-2"), 1, "amd", "MI300X", 192 << 30, pci_bus="0000:02:00.0")
-NUMBERS = {field.name: 1_000 for field in fields(Sample) if field.name not in ("pci_bus", "simulated", "throttled", "processes")}
+NUMBERS = {
+    field.name: 1_000 for field in fields(Sample) if field.name not in ("pci_bus", "simulated", "throttled", "processes", "link_counts")
+}
 FULL = Sample(pci_bus=CARD.pci_bus, **NUMBERS, throttled=("power_cap",), processes=(Process(7, 1),))  # type: ignore[arg-type]
 BARE = Sample(pci_bus=OTHER.pci_bus, at_ns=2 * 10**9, busy_percent=25)
 
@@ -170,3 +173,10 @@ def test_errors_and_troubles_of_a_device_have_a_series_each() -> None:
     ]
     assert series[0].labels["error"] == "xid 94"
     assert (series[1].labels["reason"], series[1].labels["health"]) == ("sxid 24007", "degraded")
+
+
+def test_errors_of_links_have_a_series_for_each_link_and_kind() -> None:
+    sample = replace(FULL, link_counts=(LinkErrors(3, "replay", 40),))
+    families = text_string_to_metric_families(text("n1", [CARD], {CARD.uuid: sample}, {}))
+    (series,) = [one for family in families for one in family.samples if one.name == BY_LINK[0]]
+    assert (series.labels["link"], series.labels["kind"], series.value) == ("3", "replay", 40)

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.error_catalogue import Seen
+from libs.common.error_catalogue import Row, Seen
+from libs.common.error_rows import catalogue
 from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Event, Sample
+from services.node_agent.drivers.readings import Event, LinkErrors, Sample
 from services.node_agent.health.devices import Trouble
-from services.node_agent.health.watch import Limits, Watch
+from services.node_agent.health.watch import NO_ROWS, Limits, Watch
 from services.node_agent.observations import DeviceAils, DeviceErred, Observation
 
 ONE, TWO = GpuId("g1"), GpuId("g2")
@@ -28,7 +29,13 @@ class Told:
         known: Any = {7: "j.1"}.get
         self.gpus = GPUS
         self.watch = Watch(
-            Limits(**limits), lambda: self.gpus, self.said.append, lambda uuid: "610.1", known, lambda *instance: slices.get(instance)
+            Limits(**limits),
+            lambda: self.gpus,
+            self.said.append,
+            lambda uuid: "610.1",
+            known,
+            lambda *instance: slices.get(instance),
+            catalogue(),
         )
 
     def round(self, *events: Event, **samples: Sample) -> list[Observation]:
@@ -159,3 +166,45 @@ def test_an_error_of_a_switch_is_told_of_each_device_on_its_fabric_whatever_thei
     told.gpus = [msgspec.structs.replace(GPUS[0], links="links-0"), GPUS[1], other]
     told.watch.heard("3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 timeout")
     assert told.round() == [DeviceErred(ONE, fatal, "kernel_log")]
+
+
+@pytest.mark.attack
+def test_uncorrected_errors_that_rise_are_told_of_by_the_limit_of_the_catalogue() -> None:
+    told = Told(corrected_max=10)
+    assert told.round(g1=sample(1, ecc_uncorrected=3), g2=sample(1, ecc_uncorrected=0)) == []
+    assert told.round(g1=sample(2, ecc_uncorrected=3)) == []
+    text = "1 uncorrected errors within 3600 s"
+    assert told.round(g1=sample(3, ecc_uncorrected=4)) == [erred("uncorrected", text=text)]
+    told.watch.catalogue = msgspec.structs.replace(catalogue(), rows=(Row("", ("uncorrected",), "", "", most=2, window_s=60),))
+    told.watch.rows.clear()
+    assert told.round(g2=sample(4, ecc_uncorrected=2)) == []
+    assert [one.uuid for one in told.round(g2=sample(5, ecc_uncorrected=3)) if isinstance(one, DeviceErred)] == [TWO]
+    told.watch.catalogue = NO_ROWS
+    told.watch.rows.clear()
+    assert told.round(g2=sample(6, ecc_uncorrected=99, sram_threshold=1)) == []
+
+
+@pytest.mark.attack
+def test_an_sram_threshold_that_is_passed_is_told_of_once_until_it_is_not_any_more() -> None:
+    told = Told()
+    assert told.round(g1=sample(sram_threshold=0, sram_uncorrected=0)) == []
+    (said,) = told.round(g1=sample(sram_threshold=1, sram_uncorrected=5))
+    assert isinstance(said, DeviceErred) and (said.error.error, said.uuid) == ("sram_threshold", ONE)
+    assert said.error.text == "its driver says so; uncorrectable SRAM errors since it was loaded: 5"
+    assert told.round(g1=sample(sram_threshold=1)) == []
+    assert told.round(g1=sample(sram_threshold=0)) == [DeviceAils(ONE, "sram_threshold", None)]
+
+
+@pytest.mark.attack
+def test_link_errors_name_the_link_that_has_most() -> None:
+    told = Told(link_errors_max=10)
+    links = (LinkErrors(0, "crc", 2), LinkErrors(3, "replay", 40))
+    assert told.round(g1=sample(1, link_errors=5)) == []
+    (said,) = told.round(g1=sample(2, link_errors=42, link_counts=links))
+    assert isinstance(said, DeviceErred)
+    assert said.error.text == "37 errors of its links, which sent again within 3600 s; link 3 has the most (40 x replay)"
+    assert told.round(g2=sample(2, link_errors=1, link_counts=())) == []
+
+
+def test_a_sample_of_a_device_that_the_node_has_no_more_says_nothing() -> None:
+    assert Told().round(gone=sample(ecc_uncorrected=1)) == []

@@ -50,6 +50,14 @@ class Link(msgspec.Struct, frozen=True):
     count: int
 
 
+class LinkErrors(msgspec.Struct, frozen=True):
+    """Errors of one direct link, by its number. `kind`: replay, recovery, crc or recovery_failed."""
+
+    link: int
+    kind: str
+    count: int
+
+
 class Device(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What a device is. `index` is the vendor's own numbering. A size that is not known is 0; `mig` is whether it is cut by
     MIG now, the partitions are the modes that it is in. `power_mw` and `clocks_mhz` are what its power limit and its clocks can be set to.
@@ -87,6 +95,8 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How a device is. ECC errors are those since the driver was loaded; `throttled` names what slows its clocks; `recovery_action` is
     NVML's (`error_catalogue.RECOVERY_ACTIONS`). `fabric` says why the device's NVLink fabric is not up; empty: it is, or it has none.
     `memory_reserved_bytes` is what the driver keeps for itself, where `memory_used_bytes` does not contain it.
+    `link_errors` are those of all links, `link_counts` those of each where the driver tells them apart. `sram_threshold`: 1 once the
+    uncorrectable errors of the device's SRAM have passed the driver's own threshold.
     `stale`: the device did not answer this time, and this is its last sample. What is `simulated` was measured of the processes that
     run there, on no device.
     """
@@ -111,12 +121,15 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     memory_clock_mhz: Reading = NOT_READ
     ecc_corrected: Reading = NOT_READ
     ecc_uncorrected: Reading = NOT_READ
+    sram_uncorrected: Reading = NOT_READ
+    sram_threshold: Reading = NOT_READ
     remapped_corrected: Reading = NOT_READ
     remapped_uncorrected: Reading = NOT_READ
     remap_pending: Reading = NOT_READ
     remap_failed: Reading = NOT_READ
     recovery_action: Reading = NOT_READ
     link_errors: Reading = NOT_READ
+    link_counts: tuple[LinkErrors, ...] | Lacking = NOT_READ
     link_sent_bytes: Reading = NOT_READ
     link_received_bytes: Reading = NOT_READ
     pcie_sent_bytes: Reading = NOT_READ

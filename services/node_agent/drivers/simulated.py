@@ -7,9 +7,10 @@ what a card of its model takes (power limit, clocks, modes), shows it in its sam
 """
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from libs.common.topology import Topology
 from services.node_agent.drivers import Capabilities, DeviceNodes, simulated_mig
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.absent import Absent
-from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, Modes, Process, Sample
+from services.node_agent.drivers.readings import Command, Device, Done, Event, Lacking, Link, LinkErrors, Modes, Process, Sample
 from services.node_agent.drivers.sysfs import Seat
 from services.node_agent.drivers.topology import FABRIC, NVLINK, Part, topology
 from services.node_agent.supervision import processes
@@ -40,8 +41,11 @@ MENDED: Final = ("remap_pending", "recovery_action")
 # What a device in name only has not of itself, and may be said of it.
 PLAYABLE: Final = (
     *("temperature_c", "memory_temperature_c", "power_mw", "ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed"),
+    *("sram_uncorrected", "sram_threshold"),
     *("recovery_action", "link_errors", "pcie_replays"),
 )
+# A reading of one link ("link 3 replay").
+LINK: Final = re.compile(r"link (\d+) (replay|recovery|crc|recovery_failed)")
 NOT_HERE: Final = Lacking("a simulated device has none")
 
 
@@ -156,9 +160,10 @@ class SimulatedDriver:
             return False
         vendor, address, kind, number = words[:4]
         if kind == READING:
-            if words[-1] in PLAYABLE:
+            known = words[-1] in PLAYABLE or LINK.fullmatch(words[-1]) is not None
+            if known:
                 self.played.setdefault(address, {})[words[-1]] = int(number)
-            return words[-1] in PLAYABLE
+            return known
         self.said.append(Event(time.time_ns(), vendor, address, kind, int(number), " ".join(words[4:])))
         return True
 
@@ -226,7 +231,18 @@ class SimulatedDriver:
             processes=tuple(Process(use.pid, use.memory_bytes) for use in all_used),
         )
         played = self.played.get(gpu.pci_bus, {})
-        return replace(sample, **played) if played else sample
+        return _with(sample, played) if played else sample
+
+
+def _with(sample: Sample, played: Mapping[str, int]) -> Sample:
+    """The sample with what was played. Errors of single links are counted among those of all."""
+    found = [(LINK.fullmatch(name), count) for name, count in played.items()]
+    links = tuple(LinkErrors(int(link[1]), link[2], count) for link, count in found if link is not None)
+    told: dict[str, Any] = {name: count for name, count in played.items() if LINK.fullmatch(name) is None}
+    if links:
+        all_links = sum(each.count for each in links if each.kind != "recovery_failed")
+        told = {"link_counts": links, "link_errors": all_links, **told}
+    return replace(sample, **told)
 
 
 def _within(value: int, bounds: tuple[int, int], unit: str) -> int:

@@ -42,7 +42,13 @@ def watch_of(settings: Settings, agent: Agent, driver: LocalDriver | SimulatedDr
     most = settings.health_corrected_max, settings.health_link_errors_max
     limits = Limits(settings.health_pause_c, settings.health_resume_c, *most, settings.health_corrected_window_s)
     return Watch(
-        limits, lambda: agent.inventory, agent.tell, driver.version_of, lambda pid: key_of(agent.state, pid), agent.instances.slices_of
+        limits,
+        lambda: agent.inventory,
+        agent.tell,
+        driver.version_of,
+        lambda pid: key_of(agent.state, pid),
+        agent.instances.slices_of,
+        agent.state.devices.policy.catalogue,
     )
 
 

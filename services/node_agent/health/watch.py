@@ -13,12 +13,12 @@ import msgspec
 
 from libs.common import error_catalogue as e
 from libs.common import gpu_life
-from libs.common.error_catalogue import Seen
+from libs.common.error_catalogue import Catalogue, Row, Seen
 from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.readings import Event, Sample
 from services.node_agent.drivers.simulated import VENDOR as SIMULATED
-from services.node_agent.health.counters import Counts
+from services.node_agent.health.counters import Bound, Counts
 from services.node_agent.health.devices import HOT, Trouble
 from services.node_agent.health.kernel_lines import Line, is_at, parse
 from services.node_agent.observations import DeviceAils, DeviceErred, Observation
@@ -31,10 +31,16 @@ REMAP_PENDING: Final = "remap_pending"
 REMAP_FAILED: Final = "remap_failed"
 FABRIC: Final = "fabric"
 XID: Final = "xid "
+# Errors that readings show, whose limits are rows of the catalogue.
+SRAM_THRESHOLD: Final = "sram_threshold"
+UNCORRECTED: Final = "uncorrected"
 # What a driver's event is called in the catalogue. Of a double-bit error and of a device that is gone NVIDIA's kernel module tells too,
 # as Xid 48 and 79: the same fault has one name.
 ERRORS: Final = {r.ECC: "uncorrectable", r.LOST: "lost", r.RESET_BEGAN: "driver_reset", r.PAGE_FAULT: "page_fault"}
 SAME_AS: Final = {("nvidia", "uncorrectable"): "xid 48", ("nvidia", "lost"): "xid 79"}
+
+
+NO_ROWS: Final = Catalogue("", ())
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -51,7 +57,8 @@ class Limits(msgspec.Struct, frozen=True):
 
 class Watch:
     """`gpus` are the node's devices, `version_of` is a device's driver's, `key_of` names the attempt that a process belongs to. `slices_of`
-    gives the memory slices of a device's MIG instance by its number: 0 if there is none, None if it is not known.
+    gives the memory slices of a device's MIG instance by its number: 0 if there is none, None if it is not known. `catalogue` has the
+    limits of readings.
     """
 
     def __init__(
@@ -62,15 +69,18 @@ class Watch:
         version_of: Callable[[GpuId], str] = lambda uuid: "",
         key_of: Callable[[int], str] = lambda pid: "",
         slices_of: Callable[[GpuId, int], int | None] = lambda uuid, number: None,
+        catalogue: Catalogue = NO_ROWS,
     ) -> None:
         self.limits, self.gpus, self.tell, self.version_of, self.key_of = limits, gpus, tell, version_of, key_of
-        self.slices_of = slices_of
+        self.slices_of, self.catalogue = slices_of, catalogue
         self.lines: deque[Line] = deque(maxlen=LINES_MAX)
         # The number of the last Xid error of each device.
         self.xids: dict[GpuId, int] = {}
         self.ailing: dict[tuple[GpuId, str], None] = {}
         most = {"corrected": limits.corrected_max, "link_errors": limits.link_errors_max, "pcie_replays": limits.link_errors_max}
-        self.counts = Counts(most, limits.corrected_window_s)
+        self.site = {name: Bound(count, limits.corrected_window_s) for name, count in most.items()}
+        self.rows: dict[tuple[GpuId, str], Row | None] = {}
+        self.counts = Counts()
 
     def heard(self, record: str) -> bool:
         """A line of the kernel's log; whether it is about a device. It is looked at in the next round."""
@@ -147,9 +157,37 @@ class Watch:
             if not wrong and (uuid, reason) in self.ailing:
                 del self.ailing[uuid, reason]
                 self.tell(DeviceAils(uuid, reason, None))
-        for name, text in self.counts.looked(uuid, sample):
-            gpu = next(gpu for gpu in self.gpus() if gpu.uuid == uuid)
-            self.tell(DeviceErred(uuid, Seen(gpu.vendor, gpu.model, "", name, text), DRIVER))
+        gpu = next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
+        if gpu is None:
+            return
+        row = self._row(gpu, UNCORRECTED)
+        risen = {UNCORRECTED: Bound(row.most, row.window_s)} if row is not None else {}
+        for name, text in self.counts.looked(uuid, sample, self.site | risen):
+            self.tell(DeviceErred(uuid, Seen(gpu.vendor, gpu.model, self.version_of(uuid), name, text), DRIVER))
+        self._sram(gpu, sample)
+
+    def _row(self, gpu: Gpu, error: str) -> Row | None:
+        """The row of the catalogue that limits a reading of the device. A simulated device has the limits of NVIDIA's."""
+        if (gpu.uuid, error) not in self.rows:
+            self.rows[gpu.uuid, error] = e.row_of(self._seen(gpu, error), self.catalogue.rows)
+        return self.rows[gpu.uuid, error]
+
+    def _seen(self, gpu: Gpu, error: str, text: str = "") -> Seen:
+        vendor = "nvidia" if gpu.vendor == SIMULATED else gpu.vendor
+        return Seen(vendor, gpu.model, self.version_of(gpu.uuid), error, text)
+
+    def _sram(self, gpu: Gpu, sample: Sample) -> None:
+        """Told of once, until the reading is within the limit again."""
+        value, row, key = sample.sram_threshold, self._row(gpu, SRAM_THRESHOLD), (gpu.uuid, SRAM_THRESHOLD)
+        if not isinstance(value, int) or row is None:
+            return
+        if value > row.most and key not in self.ailing:
+            self.ailing[key] = None
+            text = f"its driver says so; uncorrectable SRAM errors since it was loaded: {sample.sram_uncorrected}"
+            self.tell(DeviceErred(gpu.uuid, self._seen(gpu, SRAM_THRESHOLD, text), DRIVER))
+        if value <= row.most and key in self.ailing:
+            del self.ailing[key]
+            self.tell(DeviceAils(gpu.uuid, SRAM_THRESHOLD, None))
 
     def _troubles(self, uuid: GpuId, sample: Sample) -> Iterator[tuple[str, bool, Trouble]]:
         """What a reading tells, as far as the device has it: the reason, whether it is so, and what follows."""

@@ -23,6 +23,7 @@ from services.node_agent.drivers.vendors import (
     given,
     nvidia_control,
     nvidia_fabric,
+    nvidia_links,
     nvidia_mig,
     pci_address,
     words,
@@ -56,7 +57,7 @@ FIELDS: Final[dict[str, tuple[int, int]]] = {
     "pcie_received_bytes": (198, 0),
     "pcie_replays": (94, 0),
 }
-# Cyclic redundancy, replay and recovery of all links together.
+# Cyclic redundancy, replay and recovery of all links together, of drivers that do not tell links apart.
 LINK_ERROR_FIELDS: Final = (38, 52, 59)
 
 THROTTLES: Final = {
@@ -84,6 +85,7 @@ class Nvidia:
         self.handles: dict[str, Any] = {}
         self.indexes: dict[str, int] = {}
         self.waiting: Any = None
+        self.links = nvidia_links.Links(self)
 
     def open(self) -> None:
         self.nvml = nvml = import_module("pynvml")
@@ -120,6 +122,7 @@ class Nvidia:
 
     def describe(self, device: str) -> Device:
         nvml, handle = self.nvml, self.handle(device)
+        self.links.forget(device)
         memory = self._memory(device, handle)
         mig = self.ask(device, "mig", nvml.nvmlDeviceGetMigMode, handle)
         return Device(
@@ -163,6 +166,7 @@ class Nvidia:
             throttled=reasons if isinstance(reasons, Lacking) else tuple(word for bit, word in THROTTLES.items() if reasons & bit),
             processes=processes if isinstance(processes, Lacking) else tuple(map(_process, processes)),
             fabric=nvidia_fabric.fabric(self, device, handle),
+            **self._sram(device, handle),
             **self._fields(device, handle),
         )
 
@@ -225,17 +229,36 @@ class Nvidia:
 
     def _fields(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
         """Each has a verdict of its own."""
-        wanted = [*FIELDS.values(), *((number, ALL_LINKS) for number in LINK_ERROR_FIELDS)]
+        links = self.links.wanted(device, handle)
+        wanted = [*FIELDS.values(), *(links or ((number, ALL_LINKS) for number in LINK_ERROR_FIELDS))]
         found = self.ask(device, "fields", self.nvml.nvmlDeviceGetFieldValues, handle, wanted)
         if isinstance(found, Lacking):
-            return dict.fromkeys((*FIELDS, "link_errors"), found)
-        values = [self._field(each) for each in found]
+            return dict.fromkeys((*FIELDS, "link_errors", "link_counts"), found)
+        values = [self.field(each) for each in found]
         named: dict[str, Reading] = dict(zip(FIELDS, values, strict=False))
         for name in ("link_sent_bytes", "link_received_bytes"):
             named[name] = _times(named[name], LINK_UNIT)
-        return {**named, "link_errors": _sum(values[len(FIELDS) :])}
+        if not links:
+            return {**named, "link_errors": _sum(values[len(FIELDS) :])}
+        counts = nvidia_links.errors(links, values[len(FIELDS) :])
+        return {**named, "link_counts": counts, "link_errors": nvidia_links.total(counts)}
 
-    def _field(self, field: Any) -> Reading:  # noqa: ANN401
+    def _sram(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Parity-protected and SECDED memory together, since the driver was loaded."""
+        nvml = self.nvml
+        found = self.ask(device, "sram", self._sram_status, nvml, handle)
+        if isinstance(found, Lacking):
+            return {"sram_uncorrected": found, "sram_threshold": found}
+        uncorrected = found.volatileUncParity + found.volatileUncSecDed
+        return {"sram_uncorrected": uncorrected, "sram_threshold": int(found.bThresholdExceeded != 0)}
+
+    def _sram_status(self, nvml: Any, handle: Any) -> Any:  # noqa: ANN401
+        found = nvml.c_nvmlEccSramErrorStatus_v1_t()
+        nvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(found))
+        return found
+
+    def field(self, field: Any) -> Reading:  # noqa: ANN401
+        """The value of one field, or why there is none."""
         if field.nvmlReturn != self.nvml.NVML_SUCCESS:
             return Lacking(words(self.nvml.NVMLError(field.nvmlReturn)))
         name = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")[field.valueType]
