@@ -30,7 +30,7 @@ STAY: Final[dict[str, str]] = {
         writer.AHEAD_MAX_NS job_fold.SPAN_MORE_MS
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS job_directories.OVERRULE_NS
         leases.PAUSE_MAX_MS node_agent.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S scheduler.service.SILENCE_CHECK_NS
-        drains.FORGOTTEN_NS log_jetstream.PING_S log_jetstream.LEAVES_SILENT_SERVER_S""",
+        drains.FORGOTTEN_NS drains.LISTEN_NS log_jetstream.PING_S log_jetstream.LEAVES_SILENT_SERVER_S""",
     "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or MUSTER_LOG_CONNECT_MS": """
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
         log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S log_jetstream.IDLE_S

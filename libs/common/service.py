@@ -132,6 +132,7 @@ class Shell:
         self.pulse = pulse
         self.live = False
         self.ahead = 0
+        self.unrecordable = ""
 
     async def replay(self) -> None:
         """Fold the log to its present end, and learn where our own subject stands. Nothing is decided yet."""
@@ -184,11 +185,22 @@ class Shell:
             if not facts:
                 return
             if not f.fits(facts, self.writer.subject):
-                facts = self.smaller(facts)
+                facts = self._smaller(facts)
                 if not facts:
                     return
             self.state.apply_own(facts, now_ns)
             self._record(facts)
+
+    def _smaller(self, facts: Sequence[AnyFact]) -> Sequence[AnyFact]:
+        """What is recorded in place of facts that fit into no commit; nothing if that does not fit either."""
+        found = self.smaller(facts)
+        if found and not f.fits(found, self.writer.subject):
+            what = f"{len(found)} facts beginning with {f.kind_of(found[0])} of {f.size_of(found[0])} bytes"
+            if what != self.unrecordable:  # once, not in each tick
+                logger.error("%s in place of a larger commit fit into no commit either: they are not recorded; use shorter names", what)
+            self.unrecordable = what
+            return ()
+        return found
 
     def _record(self, facts: Sequence[AnyFact]) -> None:
         self.ahead += len(facts)

@@ -9,8 +9,12 @@ Test: tests/unit/test_serving_tasks.py.
 import asyncio
 import logging
 from collections.abc import Coroutine
+from typing import Final
 
 from libs.common.cancellation import end_all
+
+# How many times tasks that end may begin others.
+ENDINGS_MAX: Final = 50
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +46,19 @@ class ServingTasks:
             await asyncio.wait((self._first,))
         finally:
             # In a task of its own: if this one is cancelled again meanwhile, the others are still cancelled until they end.
-            ending = asyncio.ensure_future(end_all(list(self._tasks)))
-            await asyncio.shield(ending)
+            await asyncio.shield(asyncio.ensure_future(self._end_all()))
         self._first.result().result()
+
+    async def _end_all(self) -> None:
+        """End every task, also those that others begin while they end."""
+        ended: dict[asyncio.Task[None], None] = {}
+        for _ in range(ENDINGS_MAX):
+            left = [task for task in self._tasks if task not in ended and not task.done()]
+            if not left:
+                return
+            await end_all(left)
+            ended |= dict.fromkeys(left)
+        logger.warning("tasks that end begin new ones, %d times: the rest is left to the end of the process", ENDINGS_MAX)
 
     def _begin(self, life: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(life, name=name)

@@ -1,7 +1,8 @@
 """How many bytes of the log each tenant's requests may take in a minute: a token bucket by tenant, made of the log.
 
-Pure. Every gateway folds the same commits with the same times, so all of them know the same levels;
-beside that a gateway counts what it has not read back yet. Held by tests/unit/test_allowance.py.
+Pure. Every gateway folds the same commits with the same times, so gateways whose clocks agree know the same levels;
+beside that a gateway counts what it has not read back yet. A time ahead of the reader's own clock counts as now, so that
+one gateway's wrong clock keeps no level from draining at the others. Held by tests/unit/test_allowance.py.
 """
 
 from typing import Final
@@ -21,15 +22,18 @@ class Allowance:
         self.at: dict[str, int] = {}
         self.under_way: dict[str, int] = {}
 
-    def recorded(self, tenant: str, size: int, at_ns: int) -> None:
-        """A commit of the log holds so many bytes for this tenant. Clocks of gateways differ: time never goes back."""
+    def recorded(self, tenant: str, size: int, at_ns: int, now_ns: int) -> None:
+        """Count `size` bytes that a commit of `at_ns` holds for this tenant; `now_ns` is the reader's clock, which bounds every time."""
+        at_ns = min(at_ns, now_ns)
         self.level[tenant] = self._left(tenant, at_ns) + size
-        self.at[tenant] = max(at_ns, self.at.get(tenant, 0))
+        self.at[tenant] = min(max(at_ns, self.at.get(tenant, 0)), now_ns)
         if len(self.level) > KEPT_MAX:
             self._forget(at_ns)
 
     def wait_s(self, tenant: str, size: int, now_ns: int) -> int:
         """Return after how many seconds these bytes may be recorded; 0 for now."""
+        if self.at.get(tenant, 0) > now_ns:  # this machine's own clock was set back
+            self.at[tenant] = now_ns
         over = self._left(tenant, now_ns) + self.under_way.get(tenant, 0) + size - self.per_minute
         return -(-over * MINUTE_NS // (self.per_minute * SECOND_NS)) if over > 0 else 0
 

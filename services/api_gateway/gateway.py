@@ -210,7 +210,7 @@ class Gateway:
         if subjects.writer_kind(entry.subject) == subjects.GATEWAY_KIND:
             for fact in commit.facts:
                 if tenant := self._tenant_of(fact):
-                    self.allowance.recorded(tenant, f.size_of(fact), commit.at_ns)
+                    self.allowance.recorded(tenant, f.size_of(fact), commit.at_ns, self.clock.wall_ns())
 
     def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
         """On whose account a user's fact is; empty for what only operators and gateways record."""
@@ -288,8 +288,10 @@ class Gateway:
         return seq
 
     async def settle(self, seq: int) -> None:
-        """Wait until `seq` is folded. Raises Problem 503 after MUSTER_SETTLE_MS."""
+        """Wait until `seq` is folded. Raises Refused for one that the log has not reached, Problem 503 after MUSTER_SETTLE_MS."""
         wait_s = self.settings.settle_ms / 1_000
+        if seq > self.cluster.seq and seq > (last := (await self.log.bounds())[1]):
+            raise Refused(f"min_seq {seq} is no sequence of this log, whose last one is {last}: give one that an answer named as its `seq`")
         try:
             async with asyncio.timeout(wait_s):
                 await self._folded(seq)

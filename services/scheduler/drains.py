@@ -18,6 +18,9 @@ from libs.common.model import JobId
 
 # A gateway that was silent for so long has ended; before that it may only be cut off from here.
 FORGOTTEN_NS: Final = 600_000_000_000
+# A gateway reports every second (services/api_gateway/openai/reporter.py). Who begins a term listens for so long before it believes that it
+# knows all of them: a gateway that wrote nothing lately is known by its reports alone.
+LISTEN_NS: Final = 3_000_000_000
 # Far more gateways than a cluster has.
 GATEWAYS_MAX: Final = 1_024
 
@@ -29,10 +32,12 @@ class Drains:
         self.said: dict[str, tuple[int, Outstanding]] = {}
         self.retired: dict[JobId, int] = {}
         self.floor = 0
+        self.listened_ns = 0
 
-    def begin(self, seq: int) -> None:
-        """A term begins at this sequence: retirements before it count as made here."""
+    def begin(self, seq: int, now_ns: int) -> None:
+        """A term begins at this sequence: retirements before it count as made here. Every gateway can be heard until `LISTEN_NS` later."""
         self.floor = seq
+        self.listened_ns = now_ns + LISTEN_NS
 
     def retire(self, job_ids: Iterable[JobId], seq: int) -> None:
         """The log took the retirement of these replicas."""
@@ -55,7 +60,12 @@ class Drains:
         jobs = [job_id for job_id in draining if (job := cluster.jobs.get(job_id)) is not None and job.cancel is not None]
         self.retired = {job_id: self.retired[job_id] for job_id in jobs if job_id in self.retired}
         self.said = {instance: said for instance, said in self.said.items() if now_ns - said[0] < FORGOTTEN_NS}
-        if not jobs or not self.said or any(instance not in self.said for instance in _writers(cluster, wall_ns)):
+        if (
+            not jobs
+            or not self.said
+            or now_ns < self.listened_ns
+            or any(instance not in self.said for instance in _writers(cluster, wall_ns))
+        ):
             return ()
         return tuple(job_id for job_id in jobs if self._is_drained(job_id))
 

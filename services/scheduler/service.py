@@ -239,7 +239,7 @@ class Scheduler:
         self.state.begin(seq, self.clock.boot_ns())
         self.renewed_boot_ns = self.writer.acked_boot_ns
         self.leases.begin(self.acked, self.clock.boot_ns())
-        self.drains.begin(self.acked.seq)
+        self.drains.begin(self.acked.seq, self.clock.boot_ns())
         self.renewals.begin(self.clock.boot_ns())
         logger.info("term %d began after commit %d", seq, self.state.seq)
 

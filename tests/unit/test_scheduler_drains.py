@@ -7,7 +7,7 @@ from libs.common.facts import AnyFact
 from libs.common.messages.outstanding import Outstanding, encode
 from libs.common.model import JobId
 from services.scheduler.decide import Heard, decide
-from services.scheduler.drains import FORGOTTEN_NS, GATEWAYS_MAX, Drains
+from services.scheduler.drains import FORGOTTEN_NS, GATEWAYS_MAX, LISTEN_NS, Drains
 from services.scheduler.state import State
 from tests.given import registered
 from tests.unit.test_scheduler_models import World, deployed
@@ -129,7 +129,7 @@ class Said:
         self.cluster: Cluster = world.cluster
         self.cluster.writers.clear()
         self.drains = Drains()
-        self.drains.begin(80)
+        self.drains.begin(80, -LISTEN_NS)
         self.drains.retire([ONE], 90)
 
     def hear(self, instance: str, seq: int, count: int = 0, now_ns: int = 0) -> None:
@@ -174,6 +174,18 @@ def test_a_gateway_that_is_silent_for_long_is_forgotten() -> None:
     said.hear("a", 95, now_ns=FORGOTTEN_NS - 1)
     assert said.drained(FORGOTTEN_NS - 1) == ()
     assert said.drained(FORGOTTEN_NS) == (ONE,)
+
+
+def test_a_scheduler_that_takes_over_waits_until_every_gateway_could_report() -> None:
+    """The quiet gateway wrote nothing for ten minutes, has a request there, and its report comes second."""
+    said = Said()
+    said.drains.begin(80, 0)
+    said.hear("a", 95)
+    assert said.drained(LISTEN_NS - 1) == ()
+    said.hear("quiet", 95, 1)
+    assert said.drained(LISTEN_NS) == ()
+    said.hear("quiet", 96)
+    assert said.drained(LISTEN_NS) == (ONE,)
 
 
 def test_a_retirement_of_an_earlier_term_counts_from_the_begin_of_this_one() -> None:

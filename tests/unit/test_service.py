@@ -3,6 +3,9 @@
 import gc
 from collections.abc import Sequence
 
+import pytest
+
+from libs.common import facts as f
 from libs.common import subjects
 from libs.common.clock import SystemClock
 from libs.common.facts import AnyFact, Commit
@@ -59,5 +62,19 @@ async def test_a_decision_without_anything_smaller_is_dropped() -> None:
     shell = deciding(state, [[gang(1_024, 64)], later], lambda _: [])
     shell.decide()
     assert state.applied == []
+    shell.decide()
+    assert state.applied == [later]
+
+
+async def test_what_is_smaller_and_fits_no_commit_either_is_not_recorded(caplog: pytest.LogCaptureFixture) -> None:
+    state, later = Fold(), preemptions(2)
+    shell = deciding(state, [[gang(1_024, 64)], [gang(1_024, 64)], later], lambda facts: facts)
+    shell.decide()
+    shell.decide()
+    assert state.applied == []
+    assert [record.getMessage() for record in caplog.records if "fit into no commit either" in record.getMessage()] == [
+        f"1 facts beginning with job.placed of {f.size_of(gang(1_024, 64))} bytes in place of a larger commit fit into no commit either: "
+        "they are not recorded; use shorter names"
+    ]
     shell.decide()
     assert state.applied == [later]

@@ -94,6 +94,26 @@ async def test_spawned_work_that_returns_ends_nothing_and_its_error_ends_all() -
         await within(tasks.ended())
 
 
+async def test_tasks_begun_while_the_others_end_are_ended_too() -> None:
+    tasks = ServingTasks()
+    ended: list[str] = []
+
+    async def life(name: str, then: str = "") -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            if then:
+                tasks.spawn(life(then, "third" if then == "second" else ""), then)
+                await asyncio.sleep(0)  # it has begun
+            ended.append(name)
+
+    tasks.serve(life("first", "second"), "first")
+    tasks.serve(fenced(), "writer")
+    with pytest.raises(Fenced):
+        await within(tasks.ended())
+    assert ended == ["first", "second", "third"]
+
+
 async def test_cancellation_of_the_waiting_task_ends_all() -> None:
     seen: list[str] = []
 
