@@ -68,8 +68,6 @@ def scaling(body: object, known: Model) -> ModelScaled:
     """The fact for `PATCH /v1/deployments/{name}`. Raises Refused."""
     values = intents.fields_of(body, SCALE_FIELDS)
     user, replicas = intents.user_of(values), values.get("replicas")
-    if isinstance(replicas, float) and replicas.is_integer():
-        replicas = int(replicas)  # JSON Schema counts 3.0 as a whole number
     if replicas is None:
         raise Refused("replicas: missing: give a whole number")
     if not isinstance(replicas, int) or isinstance(replicas, bool):

@@ -251,11 +251,55 @@ async def test_why_is_asked_of_the_scheduler_and_passed_through(world: World) ->
 
 async def test_a_read_waits_for_the_sequence_that_it_names(world: World) -> None:
     job_id = (await world.submit())["id"]
-    seq = (await world.log.bounds())[1] + 2
-    reading = asyncio.create_task(world.ask("GET", f"/v1/jobs/{job_id}?min_seq={seq}"))
-    await asyncio.sleep(0.02)
-    await world.writers.queue(job_id)
-    assert (await reading)["state"] == "queued"
+    for _ in range(20):
+        seq = await world.writers.queue(job_id)
+        assert (await world.ask("GET", f"/v1/jobs/{job_id}?min_seq={seq}"))["state"] == "queued"
+        job_id = (await world.submit())["id"]
+
+
+async def test_a_sequence_that_the_log_does_not_have_is_refused_at_once(world: World) -> None:
+    """No answer has named it, and waiting for it would hold the request for the whole of MUSTER_SETTLE_MS."""
+    last = (await world.log.bounds())[1]
+    problem = await world.ask("GET", f"/v1/jobs?min_seq={last + 1}", 422)
+    assert f"min_seq {last + 1} is no sequence of this log, whose last one is {last}" in problem["detail"]
+    await world.ask("GET", f"/v1/jobs?min_seq={last}")
+
+
+async def test_null_is_no_empty_body(world: World) -> None:
+    job_id = (await world.submit())["id"]
+    made = await world.ask("POST", "/v1/keys", 201, json={"user": "ada"})
+    for method, path in (
+        ("POST", f"/v1/jobs/{job_id}/hold"),
+        ("POST", f"/v1/jobs/{job_id}/cancel"),
+        ("POST", f"/v1/jobs/{job_id}/kill"),
+        ("POST", f"/v1/keys/{made['id']}/rotate"),
+    ):
+        problem = await world.ask(method, path, 422, data=b"null")
+        assert problem["detail"].startswith("the request body is null")
+        await world.ask(method, path, 200 if "rotate" in path else 202, data=b"") if "cancel" not in path else None
+
+
+async def test_a_whole_number_may_be_written_with_a_point(world: World) -> None:
+    job = await world.submit(nodes=1.0, priority=7.0)
+    assert (job["nodes"], job["priority"]) == (1, 7)
+    made = await world.ask("POST", "/v1/deployments", 201, json={"name": "chat", "command": ["serve"], "replicas": 2.0})
+    assert made["wanted"] == 2
+    assert (await world.ask("PATCH", "/v1/deployments/chat", json={"replicas": 3.0}))["wanted"] == 3
+    problem = await world.ask("PATCH", "/v1/deployments/chat", 422, json={"replicas": 2.5})
+    assert problem["detail"].startswith("replicas")
+
+
+async def test_each_whole_number_of_a_query_is_held_to_its_published_bounds(world: World) -> None:
+    document = await world.ask("GET", "/openapi.json")
+    held = 0
+    for path, operations in document["paths"].items():
+        for each in operations.get("get", {}).get("parameters", ()):
+            if each["schema"].get("type") == "integer" and "{" not in path and "audit" not in path:
+                for value in (each["schema"]["minimum"] - 1, each["schema"]["maximum"] + 1):
+                    problem = await world.ask("GET", f"{path}?{each['name']}={value}", 422)
+                    assert problem["detail"].startswith(f"{each['name']}: {value} is out of bounds")
+                    held += 1
+    assert held > 30
 
 
 async def test_a_request_without_an_accepted_key_sees_nothing(world: World) -> None:

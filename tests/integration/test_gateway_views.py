@@ -139,7 +139,7 @@ async def test_a_past_state_is_what_the_log_says_up_to_then(world: World) -> Non
     now = await world.ask("GET", f"/v1/state?at={at + 1}")
     assert (now["jobs"][0], now["gpus"][0]["state"]) == (await world.ask("GET", f"/v1/jobs/{job_id}"), "ALLOCATED")
     assert (await world.ask("GET", "/v1/state?at=0"))["jobs"] == []
-    await world.ask("GET", f"/v1/state?at={at + 2}", 400)
+    await world.ask("GET", f"/v1/state?at={at + 2}", 422)
 
 
 async def test_a_watch_shows_what_is_then_what_changes(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.common.clock import SystemClock
@@ -14,6 +15,7 @@ from services.api_gateway import intents, roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import ANSWERS
 from services.api_gateway.http.app import create_routes
+from services.audit.events import CloudEvent
 
 # What needs no key.
 OPEN = {("GET", path) for path in (*roles.PROBES, "/join/ca")} | {("POST", "/join")}
@@ -67,3 +69,12 @@ async def test_the_bounds_of_a_job_are_those_that_are_enforced(document: dict[st
     for name, low, high in intents.RANGES:
         schema = body["properties"][name]
         assert "anyOf" in schema or (schema["minimum"], schema["maximum"]) == (low, high), name
+
+
+async def test_events_of_the_audit_are_described_as_the_audit_makes_them(document: dict[str, Any]) -> None:
+    described = document["components"]["schemas"]["CloudEvent"]
+    assert set(described["properties"]) == set(msgspec.json.schema(CloudEvent)["$defs"]["CloudEvent"]["properties"])
+    optional = {field.name for field in msgspec.structs.fields(CloudEvent) if "Unset" in str(field.type)}
+    assert set(described["required"]) == set(described["properties"]) - optional
+    content = operations(document)[("GET", "/v1/audit/events")]["responses"]["200"]["content"]
+    assert content["application/cloudevents-batch+json"]["schema"]["items"] == {"$ref": "#/components/schemas/CloudEvent"}

@@ -20,7 +20,6 @@ from services.api_gateway.fields import check_range
 from services.api_gateway.followers import Following, following
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import UNBUFFERED, Query, answer, documented, last_event_id, principal_of, settled
-from services.api_gateway.problems import Problem
 from services.api_gateway.roles import Principal
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
@@ -154,7 +153,7 @@ async def _groups(gateway: Gateway, wanted: "_Wanted", after: int) -> AsyncGener
 
 
 class _Wanted:
-    """Which facts are asked for. Raises Refused or Problem naming a parameter that makes no sense."""
+    """Which facts are asked for. Raises Refused naming a parameter that makes no sense."""
 
     def __init__(self, gateway: Gateway, query: EventsQuery, principal: Principal, job_id: str) -> None:
         self.cluster = gateway.cluster
@@ -211,8 +210,8 @@ def _kinds(text: str) -> tuple[str, ...]:
 async def state(request: Request) -> Response:
     """The cluster as it was after commit `at`, folded from the log."""
     gateway, query = await settled(request, StateQuery)
-    if not 0 <= query.at <= gateway.cluster.seq:
-        raise Problem(400, f"at: {query.at} is not in the log, which ends at {gateway.cluster.seq}: give 0 to {gateway.cluster.seq}")
+    if query.at > gateway.cluster.seq:
+        raise Refused(f"at: {query.at} is not in the log, which ends at {gateway.cluster.seq}: give 0 to {gateway.cluster.seq}")
     async with _past:
         cluster = await fold_to(gateway.entries, gateway.store, query.at)
     return StreamingResponse(state_lines(cluster), media_type="application/json")

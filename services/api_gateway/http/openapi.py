@@ -25,8 +25,8 @@ from services.api_gateway import (
     reservation_intents,
     roles,
 )
-from services.api_gateway.http.answers import ANSWERS, BATCH, JSON, LINES, Answer, OpenAIError, Problem
-from services.api_gateway.http.queries import SEQ_MAX
+from services.api_gateway.http.answers import ANSWERS, BATCH, EVENTS, JSON, LINES, Answer, OpenAIError, Problem
+from services.api_gateway.http.queries import bounds_of
 from services.api_gateway.identity_intents import KeyWish, TenantWish
 from services.api_gateway.membership_intents import InviteWish, JoinWish
 from services.api_gateway.openai import app as openai
@@ -37,9 +37,28 @@ from services.api_gateway.reservation_intents import ReservationWish
 
 Schema = dict[str, Any]
 
+
+class CloudEvent(msgspec.Struct):
+    """An event of the audit (CloudEvents 1.0): the attributes of the specification, then Muster's. tests/unit/test_openapi.py holds it to
+    `services/audit/events.py`.
+    """
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    datacontenttype: str
+    sequence: str
+    chainhash: str
+    writer: str
+    data: Any
+    subject: str | msgspec.UnsetType = msgspec.UNSET
+    time: str | msgspec.UnsetType = msgspec.UNSET
+
+
 REF: Final = "#/components/schemas/{name}"
 DURATION: Final[Schema] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "maxLength": 32}], "description": '90, "1h30m"'}
-USER: Final[Schema] = {"type": "string", "pattern": f"^{intents.USER.pattern}$"}
+USER: Final[Schema] = {"type": "string", "pattern": f"^({intents.USER.pattern})?$", "description": "empty: the user of the key"}
 DURATIONS: Final = (
     *("time_limit", "time_limit_s", "start_s", "grace_s", "max_execution_time", "startup_timeout", "startup_timeout_s"),
     *("estimate", "estimate_s", "ageing", "time_slice", "duration", "expires", "warn", "by"),
@@ -83,6 +102,11 @@ FIELDS: Final[dict[str, Schema]] = {
     "service": {"type": "string", "enum": list(gpu_life.SERVICES)},
     "force": {"type": "boolean", "default": False},
     "policy": {"type": "string", "description": f"{', '.join(POLICIES)}, or the name of a plug-in's order"},
+}
+# One of the server-sent events: `event` and `id` where the route's page says so, and JSON as `data`.
+SERVED: Final[Schema] = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string", "contentMediaType": JSON}},
 }
 # Route -> the struct whose fields its body has, the bounds of its numbers, and which it must have.
 BODIES: Final[dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]] = {
@@ -128,7 +152,7 @@ def _schemas() -> dict[str, Schema]:
     """Every struct that some answer or body names."""
     kinds = [kind for answer in ANSWERS.values() for kind in answer.kinds]
     bodies = dict.fromkeys(kind for kind, _, _ in BODIES.values() if kind is not None)
-    return msgspec.json.schema_components([*kinds, Problem, OpenAIError, *bodies], ref_template=REF)[1]
+    return msgspec.json.schema_components([*kinds, Problem, OpenAIError, CloudEvent, *bodies], ref_template=REF)[1]
 
 
 def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Schema]) -> None:
@@ -148,10 +172,8 @@ def _complete(operation: Schema, route: tuple[str, str], schemas: dict[str, Sche
 def _bound(parameter: Schema) -> None:
     """No negative counts, and no number that no counter reaches."""
     if parameter["schema"].get("type") == "integer":
-        parameter["schema"] |= {
-            "minimum": 1 if parameter["name"] == "limit" else 0,
-            "maximum": max(1_000, parameter["schema"]["default"]) if parameter["name"] == "limit" else SEQ_MAX,
-        }
+        low, high = bounds_of(parameter["name"], parameter["schema"]["default"])
+        parameter["schema"] |= {"minimum": low, "maximum": high}
 
 
 def _idempotency() -> Schema:
@@ -187,7 +209,9 @@ def _schema(answer: Answer, media: str) -> Schema:
         found = [*msgspec.json.schema_components(answer.kinds, ref_template=REF)[0]] or [{"type": "object"}]
         return found[0] if len(found) == 1 else {"anyOf": found}
     if media == BATCH:
-        return {"type": "array", "items": {"type": "object"}}
+        return {"type": "array", "items": {"$ref": REF.format(name=CloudEvent.__name__)}}
+    if media == EVENTS:
+        return SERVED
     return {"type": "string", "description": "one JSON object a line"} if media == LINES else {"type": "string"}
 
 

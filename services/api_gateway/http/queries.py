@@ -28,6 +28,7 @@ LIST_SLICE: Final = 200
 SEQ_MAX: Final = 1 << 53
 # Rows in one answer.
 PAGE_MAX: Final = 10_000
+ROWS_MAX: Final = 1_000
 # Of a stream: a proxy must not hold back what comes.
 UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
@@ -124,8 +125,15 @@ def read(request: Request, kind: type[Q]) -> Q:
             values[name] = value
     check_known(values, names_of(kind), "query parameter")
     query = convert(values, kind, strict=False)
-    check_range("min_seq", query.min_seq, 0, SEQ_MAX)
+    for field in msgspec.structs.fields(kind):
+        if field.type is int:
+            check_range(field.name, getattr(query, field.name), *bounds_of(field.name, field.default))
     return query
+
+
+def bounds_of(name: str, default: int) -> tuple[int, int]:
+    """The least and the greatest value of a whole number in a query string: as documented, so accepted."""
+    return (1, max(ROWS_MAX, default)) if name == "limit" else (0, SEQ_MAX)
 
 
 def last_event_id(request: Request) -> int | None:
@@ -135,14 +143,26 @@ def last_event_id(request: Request) -> int | None:
 
 
 async def body_of(request: Request) -> object:
-    """The JSON body; None when it is empty. Raises Problem 400."""
+    """Return the JSON body; None when it is empty. Raises Problem 400, and Refused for `null`, which is no empty body."""
     data = await request.body()
     if not data:
         return None
     try:
-        return msgspec.json.decode(data)
+        body = _whole_numbers(msgspec.json.decode(data))
     except UNREADABLE as error:
         raise Problem(400, f"the request body is not JSON: {error}") from error
+    if body is None:
+        raise Refused("the request body is null: send a JSON object, or no body where none is needed")
+    return body
+
+
+def _whole_numbers(value: Any) -> Any:  # noqa: ANN401  JSON
+    """The same value with 2.0 as 2: JSON Schema counts both as integers, and so do clients whose numbers are all floats."""
+    if isinstance(value, dict):
+        return {name: _whole_numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 async def signed_body_of(request: Request) -> object:
