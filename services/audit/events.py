@@ -1,8 +1,9 @@
 """An archived commit as CloudEvents 1.0 (JSON, structured mode): one event for each fact, one for each entry of a batch of access records.
 
-An event is a function of the record alone, whatever its kind and however broken: the same record gives the same events for ever, so that
-streams, pages and exports agree, and any of them can be made again. Its id is its place: SEQUENCE-POSITION, for an access entry
-SEQUENCE-POSITION-ENTRY. The chain's hash of its commit goes with it. Consumers of an archive of years read it: fields are only added.
+An event is a function of the record, whatever its kind and however broken, and of what stood before it in the archive: the same
+record gives the same events for ever, so that streams, pages and exports agree, and any of them can be made again. Its id is its
+place: SEQUENCE-POSITION, for an access entry SEQUENCE-POSITION-ENTRY. The chain's hash of its commit goes with it. Consumers of an
+archive of years read it: fields are only added.
 """
 
 from base64 import b64encode
@@ -23,6 +24,9 @@ from services.audit.store import Record
 TYPE: Final = "io.muster."
 ACCESS: Final = "access.recorded"
 UNREADABLE_KIND: Final = "commit.unreadable"
+# The kind of a fact that every fold ignores has this behind it: who counts a kind counts only what happened.
+IGNORED: Final = ".ignored"
+REPEATED: Final = "the job was submitted before, with the same Idempotency-Key: this fact made no other"
 # One message of a server's default size holds it.
 EVENT_BYTES_MAX: Final = 768 << 10
 # What is nested deeper in a fact is left out.
@@ -82,8 +86,8 @@ def source_of(cluster_id: str) -> str:
     return quote(cluster_id, safe="") or "muster"
 
 
-def events(record: Record, source: str) -> Iterator[tuple[Position, CloudEvent]]:
-    """All events of a commit, in order, each with its place."""
+def events(record: Record, source: str, repeated: frozenset[int] = frozenset()) -> Iterator[tuple[Position, CloudEvent]]:
+    """All events of a commit, in order, each with its place. `repeated`: the positions of submissions that every fold ignores."""
     if read(record.seq, record.data) == UNREADABLE:
         yield _event(record, source, Position(record.seq, 0), UNREADABLE_KIND, 0, {"commit": _plain(record.data, 0)})
         return
@@ -94,8 +98,11 @@ def events(record: Record, source: str) -> Iterator[tuple[Position, CloudEvent]]
             yield _event(record, source, Position(record.seq, position, number), ACCESS, entry[0], data)
         if entries:
             fact = {name: value for name, value in fact.items() if name != "entries"}
+        kind = fact["kind"]
+        if position in repeated:
+            kind, fact = kind + IGNORED, {**fact, "ignored": True, "reason": REPEATED}
         if not entries or fact.get("dropped"):  # that some were not kept is an event too
-            yield _event(record, source, Position(record.seq, position), fact["kind"], record.at_ns, _plain(fact, 0))
+            yield _event(record, source, Position(record.seq, position), kind, record.at_ns, _plain(fact, 0))
 
 
 def encode(event: CloudEvent) -> bytes:

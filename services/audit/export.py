@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from services.audit.events import BEGINNING, CloudEvent, Position, encode, events
-from services.audit.feed import records_from
+from services.audit.events import BEGINNING, CloudEvent, Position, encode
+from services.audit.feed import events_of, records_from
 from services.audit.store import Record, Store
 
 FORMATS: Final = ("ndjson", "csv")
@@ -34,7 +34,7 @@ def lines(store: Store, span: Span, source: str, form: str) -> Iterator[bytes]:
     if form == "csv" and span.after == BEGINNING:
         yield _row(COLUMNS)
     for record in _records(store, span):
-        found = [event for place, event in events(record, source) if place > span.after]
+        found = [event for place, event in events_of(store, record, source) if place > span.after]
         if found:
             yield b"".join(map(_csv if form == "csv" else _ndjson, found))
 

@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from services.audit.events import Position, encode, events
+from services.audit.events import CloudEvent, Position, encode, events
+from services.audit.repeats import repeated
 from services.audit.store import Record, Store
 
 # Commits looked at for one handful, most of which hold a few events.
@@ -29,12 +30,17 @@ def records_from(store: Store, after: Position, limit: int | None = None) -> Ite
     return store.commits(after=after.seq if whole else after.seq - 1, limit=limit)
 
 
+def events_of(store: Store, record: Record, source: str) -> Iterator[tuple[Position, CloudEvent]]:
+    """All events of a commit of this archive. Raises as the store does."""
+    return events(record, source, repeated(store, record))
+
+
 def take(store: Store, source: str, after: Position, count_max: int, bytes_max: int) -> Handful:
     """The next events behind `after`: at most `count_max` of at most `bytes_max` together, one at least. Raises as the store does."""
     found: list[tuple[str, bytes]] = []
     size = 0
     for record in records_from(store, after, SCAN_MAX):
-        for place, event in events(record, source):
+        for place, event in events_of(store, record, source):
             if place <= after:
                 continue
             data = encode(event)
