@@ -185,6 +185,14 @@ def test_every_container_is_read_only_without_rights_and_bounded_in_what_it_logs
         assert each.get("user") != "0" or name == "init"
 
 
+def test_each_node_keeps_its_tenants_user_ids_in_a_volume() -> None:
+    nodes = {name: each for name, each in services().items() if "services.node_agent" in each.get("command", ())}
+    assert len(nodes) == 6
+    for name, each in nodes.items():
+        assert each["environment"]["MUSTER_TENANT_UID_TABLE"] == "/state/tenant-uids.json"
+        assert f"{name}:/state" in each["volumes"]
+
+
 def test_what_goes_on_running_is_started_again() -> None:
     once = [name for name, each in services().items() if each.get("restart") != "unless-stopped"]
     assert once == ["init", "cli", "key"]
