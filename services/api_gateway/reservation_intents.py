@@ -19,7 +19,7 @@ from services.api_gateway.fields import check_known, check_range, convert
 from services.api_gateway.identity_intents import DEFAULT
 from services.api_gateway.order_intents import YEAR_S
 from services.api_gateway.problems import Denied, Problem
-from services.api_gateway.times import duration_s, instant_ns, rfc3339
+from services.api_gateway.times import duration_s, moment_ns, rfc3339
 
 RANGES: Final = (("count", 0, NODES_MAX),)
 
@@ -71,7 +71,7 @@ def reservation(cluster: Cluster, body: object, name: str, user: str, now_ns: in
 def _span(wish: ReservationWish, now_ns: int) -> tuple[int, int]:
     lasts_s = duration_s(wish.duration, "duration")
     check_range("duration", lasts_s, 1, YEAR_S)
-    start_ns = instant_ns(wish.start, "start", now_ns) or now_ns
+    start_ns = moment_ns(wish.start, "start") or now_ns
     end_ns = start_ns + lasts_s * SECOND_NS
     if end_ns <= now_ns or start_ns > now_ns + YEAR_S * SECOND_NS:
         raise Refused(f"start: it would last from {rfc3339(start_ns)} to {rfc3339(end_ns)}: give a time that is to come, within a year")

@@ -15,6 +15,7 @@ from libs.common.errors import Refused
 _UNITS: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _CLOCK: Final = re.compile(r"(?:(\d+)-)?(\d{1,6}):([0-5]?\d):([0-5]?\d)")
 _NS: Final = 1_000_000_000
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Numbers longer than this are no durations; it also bounds the work of reading one.
 TEXT_MAX: Final = 32
 SECONDS_KEPT: Final = 8_192
@@ -40,12 +41,20 @@ def instant_ns(text: str, field: str, now_ns: int) -> int:
     if not text:
         return 0
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment_ns(text, field)
+    except Refused:
         try:
             return now_ns - duration_s(text, field) * _NS
         except Refused as error:
             raise Refused(f'{field}: {text!r} is no time: write RFC 3339 ("2026-01-31T12:00:00Z") or how long ago ("2h")') from error
+
+
+def moment_ns(text: str, field: str) -> int:
+    """Nanoseconds since 1970 of a date and time; an empty text is 0. Raises Refused naming `field`."""
+    try:
+        moment = datetime.fromisoformat(text) if text else EPOCH
+    except ValueError as error:
+        raise Refused(f'{field}: {text!r} is no date and time: write RFC 3339 ("2026-01-31T12:00:00Z")') from error
     return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1_000) * 1_000_000
 
 

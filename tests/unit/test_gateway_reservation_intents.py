@@ -100,6 +100,12 @@ def test_a_reservation_has_a_length_and_a_name(body: object) -> None:
         intents.reservation(cluster(), body, "Not A Name", "root", NOW)
 
 
+@pytest.mark.parametrize("start", ["9h", "in 9h", "09:00", "90"])
+def test_a_start_that_is_no_date_and_time_is_refused(start: str) -> None:
+    with pytest.raises(Refused, match=r"start: .* is no date and time: write RFC 3339"):
+        wished(nodes=["a"], users=["ada"], start=start)
+
+
 def test_only_what_is_there_can_be_cleared() -> None:
     found = cluster()
     with pytest.raises(Problem, match="no reservation"):

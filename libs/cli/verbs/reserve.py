@@ -17,7 +17,12 @@ from libs.cli.profile import read_profile
 @click.option("--node-label", "node_labels", multiple=True, metavar="K=V", help="Of the nodes with this label (default: all of them).")
 @click.option("--tenant", "tenants", multiple=True, metavar="NAME", help="For jobs of this tenant; may be given more than once.")
 @click.option("--for-user", "users", multiple=True, metavar="USER", help="For jobs of this user; may be given more than once.")
-@click.option("--from", "start", metavar="TIME", help="When it begins: 2026-12-24T08:00:00Z (default: now).")
+@click.option(
+    "--from",
+    "start",
+    metavar="TIME",
+    help="Start as a date and time, for example 2026-12-24T08:00:00Z (UTC unless it says otherwise; default: now).",
+)
 @click.option("--for", "duration", type=DURATION, required=True, help="How long it lasts: 2h, 5d.")
 def command(name: str, **given: Any) -> None:  # noqa: ANN401  what click gives
     """Keep nodes for some tenants or users during some time.

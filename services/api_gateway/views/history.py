@@ -151,6 +151,20 @@ def _tenant(fact: f.TenantSet) -> str:
     return f"tenant {fact.tenant} " + ("removed" if fact.removed else f"set: {_share(fact.max_gpu_share)}, weight {fact.weight}")
 
 
+def _updated(fact: f.JobUpdated) -> str:
+    said = [f"priority {fact.priority}"] if fact.priority is not None else []
+    said += [f"time limit {fact.time_limit_s} s"] if fact.time_limit_s is not None else []
+    said += ["held" if fact.held else "released"] if fact.held is not None else []
+    return f"changed by {fact.user or 'someone'}: {', '.join(said) or 'nothing'}"
+
+
+def _reservation(fact: f.ReservationSet) -> str:
+    whom = ", ".join((*fact.tenants, *fact.users)) or "maintenance"
+    nodes = ", ".join(fact.nodes[:4]) + (f" and {len(fact.nodes) - 4} more" if len(fact.nodes) > 4 else "")
+    span = f"from {rfc3339(fact.start_ns)} to {rfc3339(fact.end_ns)}"
+    return f"reservation {fact.reservation} for {whom} on {nodes}, {span}, set by {fact.user or 'someone'}"
+
+
 _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobSubmitted: lambda x: f"submitted by {x.user or 'someone'}: {' '.join(x.spec.command)[:80]}",
     f.CancelRequested: lambda x: f"cancel requested by {x.user or 'someone'}: signal {x.signal}, {x.grace_s} s grace",
@@ -181,6 +195,11 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"planned stop: leases of {x.duration_ms // 1000} s" if x.duration_ms else "the long leases of the last planned stop are over"
     ),
     f.JobQueued: lambda x: "queued",
+    f.JobUpdated: _updated,
+    f.RequeueRequested: lambda x: f"attempt {x.attempt} to be queued again, asked for by {x.user or 'someone'}",
+    f.QueueSet: lambda x: f"queue {x.queue} set by {x.user or 'someone'}: policy {x.policy}, weight {x.weight}",
+    f.ReservationSet: _reservation,
+    f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {x.user or 'someone'}",
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
