@@ -40,6 +40,8 @@ COUNTS: Final = {
     "labels": 256,
     "isolation": 64,
     "drivers": 64,
+    "absent": 256,
+    "left_out": 64,
     "checks": 64,
     "sockets": 1_024,
     "mig_profiles": 256,

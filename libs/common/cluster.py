@@ -205,6 +205,10 @@ class Node(msgspec.Struct):
     # All that it last registered, where another node claims some of it (`claim_fold.py`); how many UUIDs it ever brought into the fold.
     listed: list[GpuId] = []
     known: int = 0
+    # Of what it last registered: the devices that it does not show, how many were ignored because of UUIDS_MAX, what its agent left out.
+    absent: tuple[GpuId, ...] = ()
+    gpus_ignored: int = 0
+    left_out: tuple[str, ...] = ()
     accounted: dict[str, AttemptRef] = {}
     members: dict[JobId, int] = {}
     cpus_milli: int = 0

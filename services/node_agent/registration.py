@@ -1,17 +1,32 @@
-"""What an agent says of its node when it begins an incarnation."""
+"""What an agent says of its node when it begins an incarnation, within the bounds that every reader applies (`bounds.py`).
+
+A reader ignores a registration that holds more than those, so the agent leaves out what is too much, and says so.
+"""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from libs.common.bounds import COUNTS
 from libs.common.errors import Unavailable
 from libs.common.facts import NodeRegistered
 from libs.common.messages import Lease
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.transport.writer import was_stored
+from libs.common.words import counted
 from services.node_agent.device_holders import isolation
 from services.node_agent.drivers import Driver
 from services.node_agent.peers import Peers
 from services.node_agent.supervision_protocol import Machine
+
+# Parts of a registration that may be cut. The attempts may not: one that is not named counts as over.
+CUT: Final = ("gpus", "labels", "isolation", "sockets", "drivers", "absent")
+
+logger = logging.getLogger(__name__)
 
 
 def registration(
@@ -25,7 +40,7 @@ def registration(
     more: Mapping[str, str],
 ) -> NodeRegistered:
     """`more` is said of its isolation beside what its machine has."""
-    return NodeRegistered(
+    fact = NodeRegistered(
         node_id=NodeId(machine.node_id),
         incarnation=incarnation,
         address=machine.address,
@@ -47,6 +62,40 @@ def registration(
         tells_health=True,
         takes_controls=True,
         drivers=dict(driver.versions),
+        absent=tuple(uuid for uuid, each in driver.absent.items() if each.lost),
+    )
+    fact = within(fact)
+    for words in fact.left_out:
+        logger.error("node %s registers without %s", machine.node_id, words)
+    return fact
+
+
+def within(fact: NodeRegistered) -> NodeRegistered:
+    """Return the registration without what is more than a reader takes; `left_out` names it."""
+    gpus = tuple(_cut_profiles(gpu) for gpu in fact.gpus)
+    cut = sum(a is not b for a, b in zip(gpus, fact.gpus, strict=True))
+    left_out = [f"MIG profiles of {counted(cut, 'GPU')}: at most {COUNTS['mig_profiles']} are taken"] if cut else []
+    changed: dict[str, Any] = {"gpus": gpus} if cut else {}
+    for name in CUT:
+        found, most = changed.get(name, getattr(fact, name)), COUNTS[name]
+        if len(found) > most:
+            changed[name] = dict(islice(found.items(), most)) if isinstance(found, dict) else found[:most]
+            left_out.append(f"{len(found) - most} of {len(found)} {name}: at most {most} are taken")
+    return replace(fact, **changed, left_out=tuple(left_out)) if left_out else fact
+
+
+def _cut_profiles(gpu: Gpu) -> Gpu:
+    most = COUNTS["mig_profiles"]
+    return replace(gpu, mig_profiles=gpu.mig_profiles[:most]) if len(gpu.mig_profiles) > most else gpu
+
+
+def fenced_words(machine: Machine, subject: str, peers: Peers | None, why: object) -> str:
+    """Return what an agent says that ends because another process wrote to its node's subject."""
+    key = f" with key {peers.signer.public}" if peers is not None else ""
+    return (
+        f"another process wrote facts of node {machine.node_id} to {subject}{key} ({why}). The jobs here were ended. "
+        f"If another machine has the same MUSTER_NODE_ID, give each its own. If none has, the node's key was copied: run "
+        f"'muster node remove {machine.node_id}', and add this machine under another name"
     )
 
 

@@ -51,7 +51,7 @@ from services.node_agent.instances import Instances
 from services.node_agent.job_files import FileAnswers
 from services.node_agent.means import Means
 from services.node_agent.peers import Peers
-from services.node_agent.registration import check_stands, registration
+from services.node_agent.registration import check_stands, fenced_words, registration
 from services.node_agent.release import check
 from services.node_agent.sampling import Sampling
 from services.node_agent.supervision_protocol import JobSupervisors, Machine, Memory, Prober
@@ -134,7 +134,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Adopt what lives here, register, obey; after `stop` jobs live on under their supervisors, and no fact is lost.
 
-        Raises Refused (another agent's state directory, or a removed node), Fenced (duplicate node id), Unavailable (no log), or Stopped.
+        Raises Refused (another agent's state directory, or a removed node), Fenced (another writer), Unavailable (no log), or Stopped.
         """
         adopted = await self.jobs.start(self.tell)
         try:
@@ -142,10 +142,7 @@ class Agent:
         except Fenced as error:  # the cluster holds every attempt here for lost
             for ref in s.accounted(self.state):
                 await self.jobs.kill(ref)
-            raise Fenced(
-                f"duplicate node id {self.node_id}: another agent registered under it; its jobs here were ended. "
-                "Give each machine its own MUSTER_NODE_ID"
-            ) from error
+            raise Fenced(fenced_words(self.machine, self.writer.subject, self.peers, error)) from error
         finally:
             self.answers.closed = True
             if self.alarm is not None:

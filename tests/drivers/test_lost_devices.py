@@ -86,6 +86,7 @@ async def test_gpu_that_is_lost_while_its_agent_starts_is_told_with_the_registra
     assert isinstance(registered, f.NodeRegistered)
     assert [gpu.uuid for gpu in registered.gpus] == [FIRST, SECOND]
     assert registered.drivers == {"nvidia": "580.65.06", "nvml": "13.580.65.06", "cuda": "13.0"}
+    assert registered.absent == (SECOND,)
     assert [type(fact) for fact in commit.facts[1:]] == [f.GpuErrorSeen, f.GpuFaulted]
     assert faults(world) == [(SECOND, GONE, REBOOT_NODE)]
     assert world.facts(f.GpuRecovered) == []

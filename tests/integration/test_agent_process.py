@@ -190,7 +190,8 @@ async def test_a_second_agent_of_the_same_name_ends_the_first_with_a_clear_line(
     await cluster.start("j", "true", 1)
     _, told = await asyncio.to_thread(first.communicate, None, WAIT_S)
     assert first.returncode == 1
-    assert "duplicate node id n" in told
+    assert "another process wrote facts of node n to facts.node.n" in told
+    assert "muster node remove n" in told and "MUSTER_NODE_ID" in told
     assert "Traceback" not in told
 
 

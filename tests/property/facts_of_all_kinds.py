@@ -286,6 +286,7 @@ def _registration(cluster: Cluster, node_id: NodeId, chance: Random) -> AnyFact:
         attempts=tuple(ref for ref in held if chance.random() < 0.5),
         directory=chance.choice(DIRECTORIES),
         tells_health=chance.random() < 0.5,
+        absent=tuple(uuids[-1:]) if chance.random() < 0.2 else (),
     )
 
 

@@ -9,8 +9,9 @@ from libs.common import facts as f
 from libs.common import fold
 from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact
-from libs.common.folds.claim_fold import UUIDS_MAX
+from libs.common.folds.claim_fold import BIRTHS_MAX, UUIDS_MAX
 from libs.common.model import GpuId
+from services.api_gateway.views.nodes import ContestShown, node_shown
 from tests.history import History, begun, copy, faulted, lost, node, picture, recovered, registered, returned, stamp_of, subject_of
 
 X = "n1g1"
@@ -56,6 +57,59 @@ def test_a_lost_node_s_device_goes_to_the_next_that_registered_it_and_stays_ther
     assert (owner(history), gpus(history, "n1"), gpus(history, "n2")) == ("n2", [], ["n2g1", X])
     assert history.say(registered("n1", X, incarnation=2), returned("n1"))
     assert owner(history) == "n2"
+
+
+@pytest.mark.attack
+def test_a_device_that_its_node_does_not_show_goes_to_the_node_that_shows_it() -> None:
+    history = contested()
+    assert history.say(hidden("n1", X, incarnation=2))
+    assert (owner(history), gpus(history, "n1"), gpus(history, "n2")) == ("n2", [], ["n2g1", X])
+    assert history.say(registered("n2", "n2g1", X, incarnation=3))
+    assert owner(history) == "n2"
+
+
+def test_a_device_moves_also_when_its_new_node_registers_it_last() -> None:
+    history = begun(nodes=2)
+    assert history.say(hidden("n1", X, incarnation=2), registered("n2", "n2g1", X, incarnation=2))
+    assert (owner(history), gpus(history, "n1"), gpus(history, "n2")) == ("n2", [], ["n2g1", X])
+
+
+@pytest.mark.attack
+def test_a_node_that_shows_its_device_again_has_it_back_from_one_that_lied() -> None:
+    history = contested()
+    assert history.say(hidden("n1", X, incarnation=2), registered("n2", "n2g1", X, incarnation=3))
+    assert history.say(registered("n1", X, incarnation=3))
+    assert (owner(history), gpus(history, "n1"), gpus(history, "n2")) == ("n1", [X], ["n2g1"])
+
+
+def test_a_device_that_no_node_shows_stays_where_it_was() -> None:
+    history = contested()
+    assert history.say(hidden("n2", "n2g1", X, incarnation=3), hidden("n1", X, incarnation=2))
+    assert owner(history) == "n1"
+
+
+@pytest.mark.attack
+def test_the_first_claim_stays_the_first_over_any_number_of_restarts() -> None:
+    history = contested()
+    for incarnation in range(2, BIRTHS_MAX + 10):
+        assert history.say(registered("n1", X, incarnation=incarnation))
+    assert history.say(registered("n2", "n2g1", X, incarnation=3))
+    assert owner(history) == "n1"
+    assert len(history.cluster.contested[GpuId(X)][0].births) == BIRTHS_MAX
+
+
+def hidden(name: str, *uuids: str, incarnation: int) -> f.NodeRegistered:
+    """A registration whose driver does not show the last of these devices."""
+    return msgspec.structs.replace(registered(name, *uuids, incarnation=incarnation), absent=(GpuId(uuids[-1]),))
+
+
+def test_a_contested_device_is_shown_on_both_nodes() -> None:
+    history = contested()
+    one, two = (node_shown(history.cluster, history.cluster.nodes[node(name)]).contested for name in ("n1", "n2"))
+    assert one == two == {X: ContestShown("n1", ["n2"], True)}
+    assert history.say(hidden("n1", X, incarnation=2))
+    one, two = (node_shown(history.cluster, history.cluster.nodes[node(name)]).contested for name in ("n1", "n2"))
+    assert (one, two) == ({X: ContestShown("n2", ["n1"], False)}, {X: ContestShown("n2", ["n1"], True)})
 
 
 def test_cards_exchanged_between_two_machines_are_where_they_were_put() -> None:
@@ -106,14 +160,18 @@ def test_a_node_brings_a_bounded_number_of_uuids_into_the_fold() -> None:
         history.say(registered("n1", *(f"x{part}-{n}" for n in range(250)), incarnation=part + 2))
     assert len(history.cluster.gpus) == UUIDS_MAX
     assert gpus(history, "n1") == []
+    assert node_shown(history.cluster, history.cluster.nodes[node("n1")]).gpus_ignored == 250
     assert history.say(registered("n1", X, incarnation=9))
     assert gpus(history, "n1") == [X]
+    assert node_shown(history.cluster, history.cluster.nodes[node("n1")]).gpus_ignored == 0
 
 
 CROSSED: dict[str, tuple[AnyFact, AnyFact]] = {
     "a loss and another's registration": (lost("n1"), registered("n3", "n3g1", X, incarnation=2)),
     "a loss and the next registration": (lost("n1"), registered("n1", X, incarnation=2)),
     "a loss and a registration without it": (lost("n1"), registered("n2", "n2g1", incarnation=3)),
+    "a loss and a registration that hides it": (lost("n1"), hidden("n1", X, incarnation=2)),
+    "a registration that hides it and another's": (hidden("n1", X, incarnation=2), registered("n3", "n3g1", X, incarnation=2)),
     "a loss and a word on its health": (lost("n1"), faulted("n1", X)),
     "a removal and another's registration": (f.NodeRemoved(node_id=node("n1")), registered("n3", "n3g1", X, incarnation=2)),
 }

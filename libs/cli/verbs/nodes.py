@@ -69,6 +69,8 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
         print("\nDrivers: " + ", ".join(f"{clean(name)} {clean(version)}" for name, version in node["drivers"].items()))
     _print_lost(node["isolation"])
     _print_ignored(node)
+    _print_contested(node)
+    _print_left_out(node)
     print()
     print_gpus(gpus, form == "wide", no_headers)
 
@@ -105,6 +107,28 @@ def _print_ignored(node: Json) -> None:
     if node.get("distrusted"):
         print("It gets no new jobs until its agent starts again. If that happens again, its key may be stolen: remove the node,")
         print("and add the machine under another name.")
+
+
+def _print_contested(node: Json) -> None:
+    """Say which GPUs another node registers too, and what an administrator does about it."""
+    for uuid, found in (node.get("contested") or {}).items():
+        owner, others, name = clean(found["node_id"]), clean(", ".join(found["others"])), clean(uuid)
+        if owner == node["id"]:
+            print(f"\n{name} is registered by {others} too. It stays with this node as long as this node shows it.")
+            print("If this node does not have it, start its agent with MUSTER_GPUS_REMOVED set to it; otherwise remove the other node.")
+        else:
+            print(f"\n{name} belongs to {owner}: " + ("it registered it first." if found["shown"] else "no driver of this node shows it."))
+            print(f"If it is in this machine, {owner} is wrong: remove that node (muster node remove {owner}).")
+            print("If it is not, start this node's agent with MUSTER_GPUS_REMOVED set to it.")
+
+
+def _print_left_out(node: Json) -> None:
+    """Say which parts of the node's registration do not count."""
+    if node.get("gpus_ignored"):
+        print(f"\n{node['gpus_ignored']} of its GPUs are ignored: it has named more UUIDs than a node may in its life.")
+        print("Remove the node, and add the machine under another name.")
+    for words in node.get("left_out") or ():
+        print(f"\nIts agent left out {clean(words)}.")
 
 
 def _print(nodes: list[Json], wide: bool, no_headers: bool) -> None:

@@ -1,9 +1,10 @@
 """Which node has a device, where several register the same UUID.
 
 Pure and total, called by `node_fold` and `membership_fold`. A UUID belongs to its node until that node is lost or removed, or registers
-without it. Then it goes to the node that has registered it longest. This is a function of what the nodes registered and of which
-incarnations are lost, so that a NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order. Held by
-tests/unit/test_claims.py and tests/property/test_commute.py.
+without it. Then it goes to the node that has registered it longest. A node that says that it does not show the device yields it to one that
+does, and has it back when it shows it again. This is a function of what the nodes registered and of which incarnations are lost, so that a
+NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order. Held by tests/unit/test_claims.py and
+tests/property/test_commute.py.
 """
 
 from typing import Final
@@ -18,7 +19,7 @@ from libs.common.model import Gpu, GpuId, NodeId
 
 # UUIDs that one node may ever bring into the fold, with those that vanished. Further devices of that node are ignored.
 UUIDS_MAX: Final = 1_024
-# Registrations that a claim remembers.
+# Registrations that a claim remembers: the oldest, which says who has the device, and the latest.
 BIRTHS_MAX: Final = 64
 
 
@@ -29,10 +30,12 @@ def take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered, stamp: 
     for uuid in node.listed or node.gpus:
         if uuid not in listed:
             touched += _drop(cluster, node, uuid)
+    node.gpus_ignored = 0
     for uuid, gpu in list(listed.items()):
         others = _claim(cluster, node, gpu, (fact.incarnation, stamp.seq))
         if others is None:
             del listed[uuid]
+            node.gpus_ignored += 1
         touched += others or ()
     node.gpus = [uuid for uuid in listed if cluster.gpus[uuid].node_id == node.node_id]
     node.listed = list(listed) if any(uuid in cluster.contested for uuid in listed) else []
@@ -77,7 +80,7 @@ def _claim(cluster: Cluster, node: Node, gpu: Gpu, birth: tuple[int, int]) -> li
         before, view.gpu, view.node_id, view.present = view.node_id, gpu, node.node_id, True
         return [before]
     if own is not None:
-        own.gpu, own.births = gpu, [*own.births, birth][-BIRTHS_MAX:]
+        own.gpu, own.births = gpu, [own.births[0], *own.births[1:][2 - BIRTHS_MAX :], birth]
         return _settle(cluster, gpu.uuid)
     if node.known >= UUIDS_MAX:
         return None
@@ -118,7 +121,7 @@ def _settle(cluster: Cluster, uuid: GpuId) -> list[NodeId]:
         lost = cluster.nodes[claim.node_id].lost
         claim.births = [birth for birth in claim.births if birth[0] > lost] or claim.births[-1:]
     valid = [claim for claim in claims if _is_valid(cluster, claim)]
-    first = min(valid or claims, key=lambda claim: claim.births[0][1])
+    first = min(valid or claims, key=lambda claim: (uuid in cluster.nodes[claim.node_id].absent, claim.births[0][1]))
     return _give(view, first, claim_of(cluster, uuid, view.node_id))
 
 

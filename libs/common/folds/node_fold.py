@@ -43,6 +43,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     node.rack, node.spine, node.sockets, node.isolation = fact.rack, fact.spine, fact.sockets, fact.isolation
     node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
+    node.absent, node.left_out = fact.absent, fact.left_out
     others = claim_fold.take_inventory(cluster, node, fact, stamp)
     if anew and fact.tells_health:
         forget_health(cluster, node)

@@ -66,6 +66,16 @@ class GpuFull(msgspec.Struct):
     mig: bool
 
 
+class ContestShown(msgspec.Struct):
+    """A GPU that several nodes register. `node_id` has it; `others` register it too. `shown` is false where this node's driver does not
+    show it.
+    """
+
+    node_id: str
+    others: list[str]
+    shown: bool
+
+
 class NodeShown(msgspec.Struct):
     """`gpus_free` are devices that take work and of which nobody holds a part. `last_heartbeat` is when the scheduler heard the node,
     null where that is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is;
@@ -73,6 +83,8 @@ class NodeShown(msgspec.Struct):
     `suspicion` what speaks against the node itself. `drivers` are the versions of its drivers, by name.
     `distrusted` says why the node gets no new jobs until its agent starts again; empty for a trusted node. `ignored` counts what readers of
     the log ignored of the node's commits; `ignored_seq` and `ignored_reason` are the last of it.
+    `contested` says by UUID which other nodes register a GPU that this node registers, and which one has it. `gpus_ignored` of its GPUs
+    do not count, because it has named too many UUIDs. `left_out` names what its agent did not register because a node may not have so much.
     """
 
     id: str
@@ -104,6 +116,9 @@ class NodeShown(msgspec.Struct):
     ignored: int
     ignored_seq: int
     ignored_reason: str
+    contested: dict[str, ContestShown]
+    gpus_ignored: int
+    left_out: tuple[str, ...]
 
 
 class NodeFull(msgspec.Struct):
@@ -183,7 +198,20 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         ignored=node.ignored,
         ignored_seq=node.ignored_seq,
         ignored_reason=node.ignored_reason,
+        contested=_contested(cluster, node),
+        gpus_ignored=node.gpus_ignored,
+        left_out=node.left_out,
     )
+
+
+def _contested(cluster: Cluster, node: Node) -> dict[str, ContestShown]:
+    found: dict[str, ContestShown] = {}
+    for uuid in node.listed:
+        owner, claims = cluster.gpus[uuid].node_id, cluster.contested.get(uuid, ())
+        if claims:
+            others = sorted(str(claim.node_id) for claim in claims if claim.node_id != owner)
+            found[uuid] = ContestShown(owner, others, uuid not in node.absent)
+    return found
 
 
 def node_full(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeFull:
