@@ -139,9 +139,8 @@ class Agent:
         adopted = await self.jobs.start(self.tell)
         try:
             await self._serve(adopted, stop)
-        except Fenced as error:  # the cluster holds every attempt here for lost
-            for ref in s.accounted(self.state):
-                await self.jobs.kill(ref)
+        except Fenced as error:
+            await self._kill_all()
             raise Fenced(fenced_words(self.machine, self.writer.subject, self.peers, error)) from error
         finally:
             self.answers.closed = True
@@ -152,6 +151,11 @@ class Agent:
                 await self.answers.channels.close()
             await self.means.close()
             await self.jobs.close()
+
+    async def _kill_all(self) -> None:
+        """Fenced: the cluster holds every attempt here for lost."""
+        for ref in s.accounted(self.state):
+            await self.jobs.kill(ref)
 
     def tell(self, seen: o.Observation) -> None:
         """Something happened; the core hears of it in a moment."""
