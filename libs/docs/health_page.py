@@ -58,7 +58,8 @@ FOLLOWS = (
     "`uncorrected`: the count of uncorrected ECC errors rose (of every vendor that counts them). Their "
     "limits are part of the catalogue's rows (`most`, `window_s`). Errors of NVLinks are read for each "
     "link where the driver tells links apart: replays, recoveries and CRC errors up to Hopper, "
-    "recoveries and those that failed on Blackwell. Older drivers give one sum for all links.",
+    "recoveries and those that failed on Blackwell. Older drivers give one sum for all links. The "
+    "counters of single links and of the SRAM are read with every tenth sample.",
     "A device that is hotter than MUSTER_HEALTH_PAUSE_C takes no new work until it is cooler than MUSTER_HEALTH_RESUME_C, one whose driver "
     "does not answer until it does. A row remap that waits for a reset is given one when nobody has the device. What a "
     "device mends by itself is counted per device, and told of (GpuErrorSeen) once in MUSTER_HEALTH_CORRECTED_WINDOW_S when there is "

@@ -14,10 +14,11 @@ from libs.common.model import Gpu, GpuId
 from services.node_agent.device_commands import carry_out
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
-from services.node_agent.drivers.readings import NOT_READ, Done, Lacking, Link, LinkErrors, Process
+from services.node_agent.drivers.readings import NOT_READ, Done, Lacking, Link, LinkErrors, Process, Sample
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
-from services.node_agent.drivers.vendors.nvidia_links import KINDS, LINK_COUNT
+from services.node_agent.drivers.vendors.nvidia import SELDOM
+from services.node_agent.drivers.vendors.nvidia_links import AGAIN, KINDS, LINK_COUNT
 from services.node_agent.exposition import text
 from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, NVML, Fakes, build
@@ -117,26 +118,42 @@ async def test_errors_of_nvlinks_are_read_for_each_link(
     assert (other.link_counts, other.link_errors) == (NOT_READ, 38 + 52 + 59)
 
 
+async def next_read(driver: LocalDriver) -> Sample:
+    """The first device's sample after its seldom readings were read again."""
+    samples = [(await driver.sample())[FIRST] for _ in range(SELDOM)]
+    return samples[-1]
+
+
 async def test_a_link_that_does_not_answer_once_leaves_no_sum_without_it(driver: LocalDriver, fakes: Fakes) -> None:
     told = ("links 0 2", "link_generation 0 4", "field_161_0 0 7")
     fakes.tell("nvidia", *told)
     await driver.inventory()
     assert (await driver.sample())[FIRST].link_errors == 7
     fakes.tell("nvidia", *told, "field_161_1 0 -1")
-    found = (await driver.sample())[FIRST]
+    assert (await driver.sample())[FIRST].link_errors == 7
+    found = await next_read(driver)
     assert found.link_errors == found.link_counts == Lacking("Unknown Error")
     fakes.tell("nvidia", *told)
-    assert (await driver.sample())[FIRST].link_errors == 7
+    assert (await next_read(driver)).link_errors == 7
 
 
-async def test_links_that_come_up_later_are_found(driver: LocalDriver, fakes: Fakes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_links_that_come_up_later_are_found_when_the_device_is_looked_at_anew(driver: LocalDriver, fakes: Fakes) -> None:
     fakes.tell("nvidia", "link_generation 0 4")
     await driver.inventory()
     assert (await driver.sample())[FIRST].link_errors == 38 + 52 + 59
     fakes.tell("nvidia", "links 0 1", "link_generation 0 4", "field_163_0 0 2")
-    assert (await driver.sample())[FIRST].link_errors == 38 + 52 + 59
+    assert (await next_read(driver)).link_errors == 38 + 52 + 59
     await driver.inventory()
     assert (await driver.sample())[FIRST].link_errors == 2
+
+
+async def test_links_that_come_up_later_are_found_after_a_while(driver: LocalDriver, fakes: Fakes) -> None:
+    fakes.tell("nvidia", "link_generation 0 4")
+    await driver.inventory()
+    await driver.sample()
+    fakes.tell("nvidia", "links 0 1", "link_generation 0 4", "field_163_0 0 2")
+    found = [(await next_read(driver)).link_errors for _ in range(AGAIN + 1)]
+    assert set(found[:-1]) == {38 + 52 + 59} and found[-1] == 2
 
 
 def test_the_fields_of_links_have_the_names_that_the_binding_gives_them() -> None:

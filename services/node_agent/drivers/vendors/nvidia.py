@@ -30,6 +30,8 @@ from services.node_agent.drivers.vendors import (
 )
 
 EVENTS_MAX: Final = 64
+# Of so many samples one reads what is read seldom.
+SELDOM: Final = 10
 # The older call counts what the driver keeps for itself as used.
 NO_RESERVED: Final = Lacking("this driver does not tell it apart from what is used")
 # NVML counts a link's traffic in KiB.
@@ -86,6 +88,7 @@ class Nvidia:
         self.indexes: dict[str, int] = {}
         self.waiting: Any = None
         self.links = nvidia_links.Links(self)
+        self.seldom: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def open(self) -> None:
         self.nvml = nvml = import_module("pynvml")
@@ -123,6 +126,7 @@ class Nvidia:
     def describe(self, device: str) -> Device:
         nvml, handle = self.nvml, self.handle(device)
         self.links.forget(device)
+        self.seldom.pop(device, None)
         memory = self._memory(device, handle)
         mig = self.ask(device, "mig", nvml.nvmlDeviceGetMigMode, handle)
         return Device(
@@ -166,8 +170,7 @@ class Nvidia:
             throttled=reasons if isinstance(reasons, Lacking) else tuple(word for bit, word in THROTTLES.items() if reasons & bit),
             processes=processes if isinstance(processes, Lacking) else tuple(map(_process, processes)),
             fabric=nvidia_fabric.fabric(self, device, handle),
-            **self._sram(device, handle),
-            **self._fields(device, handle),
+            **self._fields(device, handle) | self._seldom(device, handle),
         )
 
     def events(self) -> Sequence[Event] | Lacking:
@@ -229,8 +232,7 @@ class Nvidia:
 
     def _fields(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
         """Each has a verdict of its own."""
-        links = self.links.wanted(device, handle)
-        wanted = [*FIELDS.values(), *(links or ((number, ALL_LINKS) for number in LINK_ERROR_FIELDS))]
+        wanted = [*FIELDS.values(), *((number, ALL_LINKS) for number in LINK_ERROR_FIELDS)]
         found = self.ask(device, "fields", self.nvml.nvmlDeviceGetFieldValues, handle, wanted)
         if isinstance(found, Lacking):
             return dict.fromkeys((*FIELDS, "link_errors", "link_counts"), found)
@@ -238,10 +240,17 @@ class Nvidia:
         named: dict[str, Reading] = dict(zip(FIELDS, values, strict=False))
         for name in ("link_sent_bytes", "link_received_bytes"):
             named[name] = _times(named[name], LINK_UNIT)
-        if not links:
-            return {**named, "link_errors": _sum(values[len(FIELDS) :])}
-        counts = nvidia_links.errors(links, values[len(FIELDS) :])
-        return {**named, "link_counts": counts, "link_errors": nvidia_links.total(counts)}
+        return {**named, "link_errors": _sum(values[len(FIELDS) :])}
+
+    def _seldom(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Counters that change seldom and take many reads of the device: those of each link, and of the SRAM. In between the last
+        values stay.
+        """
+        samples, found = self.seldom.get(device, (0, {}))
+        if samples % SELDOM == 0:
+            found = self._sram(device, handle) | self.links.read(device, handle)
+        self.seldom[device] = samples + 1, found
+        return found
 
     def _sram(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
         """Parity-protected and SECDED memory together, since the driver was loaded."""

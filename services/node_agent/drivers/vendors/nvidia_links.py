@@ -20,12 +20,12 @@ LINK_COUNT: Final = 91
 KINDS: Final = {161: "replay", 162: "recovery", 163: "crc", 215: "recovery", 214: "recovery_failed"}
 # A recovery that failed is one of the recoveries.
 COUNTED_TWICE: Final = "recovery_failed"
-# Samples after which a device that answered for no link is asked again: the links of a fabric may come up later.
-AGAIN: Final = 600
+# Reads after which a device that answered for no link is asked again: the links of a fabric may come up later.
+AGAIN: Final = 60
 
 
 class Links:
-    """Which fields of which links each device answers, found once: a sample asks for no other."""
+    """Which fields of which links each device answers, found once: no other is read."""
 
     def __init__(self, nvidia: "Nvidia") -> None:
         self.nvidia = nvidia
@@ -37,7 +37,15 @@ class Links:
         self.answered.pop(device, None)
         self.silent.pop(device, None)
 
-    def wanted(self, device: str, handle: Any) -> list[Scoped]:  # noqa: ANN401  the binding is not typed
+    def read(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401  the binding is not typed
+        """Return `link_counts` and `link_errors` of a sample; nothing if the driver does not tell links apart."""
+        wanted = self._wanted(device, handle)
+        if not wanted:
+            return {}
+        counts = _errors(wanted, self._ask(device, handle, wanted))
+        return {"link_counts": counts, "link_errors": _total(counts)}
+
+    def _wanted(self, device: str, handle: Any) -> list[Scoped]:  # noqa: ANN401
         if self.silent.get(device, 0) > 0:
             self.silent[device] -= 1
             return []
@@ -66,7 +74,7 @@ class Links:
         return [found for _ in fields] if isinstance(found, Lacking) else [self.nvidia.field(each) for each in found]
 
 
-def errors(wanted: list[Scoped], values: list[Reading]) -> tuple[LinkErrors, ...] | Lacking:
+def _errors(wanted: list[Scoped], values: list[Reading]) -> tuple[LinkErrors, ...] | Lacking:
     """By link. Lacking if one link does not answer this time: a sum without it would look as if its counter had begun anew."""
     silent = next((value for value in values if isinstance(value, Lacking)), None)
     if silent is not None:
@@ -76,5 +84,5 @@ def errors(wanted: list[Scoped], values: list[Reading]) -> tuple[LinkErrors, ...
     return tuple(sorted(found, key=lambda each: (each.link, each.kind)))
 
 
-def total(found: tuple[LinkErrors, ...] | Lacking) -> Reading:
+def _total(found: tuple[LinkErrors, ...] | Lacking) -> Reading:
     return found if isinstance(found, Lacking) else sum(each.count for each in found if each.kind != COUNTED_TWICE)
