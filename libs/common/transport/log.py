@@ -73,7 +73,7 @@ class Log(Protocol):
 def not_held(seq: int) -> Trimmed:
     """A reader's next commit is not there. The log alone cannot tell a trim from damage."""
     text = f"the log no longer holds commit {seq}: trimmed, and this start or the next begins from a snapshot, or a file of it is damaged"
-    return Trimmed(f"{text}; see docs/howto/trim.md")
+    return Trimmed(f"{text}; if a snapshot was there and was not used, a line before this one says why; see docs/howto/trim.md")
 
 
 class Extent(msgspec.Struct, frozen=True):

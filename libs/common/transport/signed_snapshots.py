@@ -19,6 +19,7 @@ from nacl.signing import VerifyKey
 from libs.common import public_nkey
 from libs.common.errors import Refused
 from libs.common.settings import Settings
+from libs.common.transport import snapshot
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
 
 # What is signed here can be nothing that the same key signs elsewhere.
@@ -37,17 +38,22 @@ _decoder = msgspec.msgpack.Decoder(_Signed)
 
 
 class SignedSnapshots:
-    """See `snapshot_store.SnapshotStore`. `trimmer` is the trimmer's public nkey; empty: no `base` is taken."""
+    """See `snapshot_store.SnapshotStore`. `trimmer` is the trimmer's public nkey; empty: no `base` is taken. `known` is the commit of the
+    newest `base` that this process has seen: an older one that is put back is refused.
+    """
 
     def __init__(self, store: SnapshotStore, seed: bytes, trimmer: str) -> None:
         self.store = store
         self.pair = nkeys.from_seed(bytearray(seed))  # type: ignore[no-untyped-call]
         self.public = str(self.pair.public_key.decode())
         self.trimmer = trimmer
+        self.known = 0
 
     async def put(self, name: str, data: bytes) -> None:
         signature = self.pair.sign(_said(name, data))
         await self.store.put(self._place(name), _encode(_Signed(signature, data)))
+        if name == BASE_OBJECT:
+            self.known = max(self.known, snapshot.seq_of(data))
 
     async def get(self, name: str) -> bytes | None:
         stored = await self.store.get(self._place(name))
@@ -56,8 +62,30 @@ class SignedSnapshots:
         maker = self.trimmer if name == BASE_OBJECT else self.public
         data = opened(name, stored, maker)
         if data is None:
-            logger.error("the snapshot %s is not signed by %s: it is not used", name, maker or "any maker that this process trusts")
+            logger.error("the snapshot %s is not used: %s", name, self._fault(name))
+        elif name == BASE_OBJECT and snapshot.seq_of(data) < self.known:
+            seqs = (name, snapshot.seq_of(data), self.known)
+            logger.error(
+                "the snapshot %s of commit %d is not used, for one of commit %d was there: a gateway's key may have put it back", *seqs
+            )
+            return None
+        elif name == BASE_OBJECT:
+            self.known = snapshot.seq_of(data)
         return data
+
+    def _fault(self, name: str) -> str:
+        """Why an object of this name is not taken, and what to do."""
+        if name != BASE_OBJECT:
+            return f"it is not signed by this process's key {self.public}; the log is folded instead, and the next snapshot replaces it"
+        if not self.trimmer:
+            return (
+                "this process does not know the trimmer's key: set MUSTER_TRIMMER_KEY_FILE to the file with the trimmer's public nkey; "
+                "until then a trimmed log cannot be read"
+            )
+        return (
+            f"it is not signed by the trimmer {self.trimmer} (MUSTER_TRIMMER_KEY_FILE), as those of earlier versions are not: leave audit "
+            "running until its trimmer has folded the archive and stored a signed one; until then a trimmed log cannot be read"
+        )
 
     async def delete(self, name: str) -> None:
         await self.store.delete(self._place(name))
