@@ -42,7 +42,7 @@ gpu: $(STAMP) ## what only a machine with an NVIDIA GPU can show, with its figur
 	@$(BIN)/python -m pytest -rs -s tests/gpu
 
 attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (docs/security.md), against real parts
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests
+	@MUSTER_TEST_SECONDS=150 $(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests
 
 test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAINER_ENGINE: its socket; needs busybox)
 	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py
