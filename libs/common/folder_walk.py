@@ -14,6 +14,8 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+# The unit of `st_blocks`, whatever the file system's own block is.
+BLOCK_BYTES: Final = 512
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 OWNER_ONLY: Final = 0o700
@@ -163,13 +165,22 @@ def give_file(folder: int, name: str, uid: int, gid: int) -> None:
 
 
 def size_of(path: str | os.PathLike[str], leave_out: str = "") -> int:
-    """Bytes of all files below a folder, but for those of one name. What cannot be read counts nothing."""
+    """Return the bytes that the files below a folder take of the disk, without the files of one name.
+
+    Holes of sparse files take none, and a file with several names counts once. What cannot be read counts nothing.
+    """
     size = 0
+    linked: set[tuple[int, int]] = set()
     with contextlib.suppress(OSError):
         top = os.open(path, FOLDER)
         try:
             for found in walk(top):
-                size += 0 if found.is_folder or found.name == leave_out else found.status.st_size
+                inode = (found.status.st_dev, found.status.st_ino)
+                if found.is_folder or found.name == leave_out or inode in linked:
+                    continue
+                if found.status.st_nlink > 1:
+                    linked.add(inode)
+                size += found.status.st_blocks * BLOCK_BYTES
         finally:
             os.close(top)
     return size

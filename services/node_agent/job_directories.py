@@ -289,6 +289,7 @@ def _note(launch: Launch) -> dict[str, Any]:
         "account": _ids(launch),
         "used": msgspec.to_builtins(launch.used),
         "container": launch.container,
+        "tenant": launch.tenant,
     }
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from libs.common.folder_walk import remove_tree, size_of
 from libs.common.model import AttemptRef, JobId
-from services.node_agent.retention import Keep, Kept, Pruned, surplus
+from services.node_agent.retention import Keep, Kept, Pruned, Shelf, surplus
 from services.node_agent.supervision import records
 
 # In a directory whose output's end the store has not taken yet.
@@ -30,9 +30,12 @@ class Found(NamedTuple):
 
 
 class KeptDirectories:
+    """`kept` holds them by name and `shelves` by tenant, the oldest first; `held` are those whose output is only here."""
+
     def __init__(self, jobs_dir: Path) -> None:
         self.jobs_dir = jobs_dir
         self.kept: dict[str, Kept] = {}
+        self.shelves: dict[str, Shelf] = {}
         self.size_bytes = 0
         self.held: dict[str, int] = {}
         self.markers: deque[str] = deque()
@@ -63,6 +66,7 @@ class KeptDirectories:
             return
         self.kept[one.name] = one
         self.size_bytes += one.size_bytes
+        self.shelves.setdefault(one.tenant, Shelf()).add(one)
         if found.is_uncopied:
             record = records.read_exit(f"{self.jobs_dir}/{one.name}")
             self.held[one.name] = record["rank"] if record is not None else 0
@@ -70,18 +74,26 @@ class KeptDirectories:
     async def prune(self, keep: Keep, dry_run: bool = False) -> Pruned:
         """One at a time. What could not be removed is not counted as freed."""
         async with self.pruning:
-            chosen = surplus(self.kept.values(), self.held, self.size_bytes, keep, time.time_ns())
+            chosen = surplus(self.shelves.values(), self.held, keep, time.time_ns())
             size = sum(one.size_bytes for one in chosen)
             if dry_run:
                 return Pruned(len(chosen), size, len(self.kept) - len(chosen), self.size_bytes - size, len(self.held))
             freed = 0
             for one in chosen:
                 freed += await asyncio.to_thread(_empty, self.jobs_dir / one.name)
-                self.size_bytes -= self.kept.pop(one.name).size_bytes
+                self._drop(one)
                 self.markers.append(one.name)
             while len(self.markers) > MARKERS_MAX:
                 await asyncio.to_thread(remove_tree, self.jobs_dir / self.markers.popleft())
             return Pruned(len(chosen), freed, len(self.kept), self.size_bytes, len(self.held))
+
+    def _drop(self, one: Kept) -> None:
+        del self.kept[one.name]
+        self.size_bytes -= one.size_bytes
+        shelf = self.shelves[one.tenant]
+        shelf.remove(one)
+        if not shelf.kept:
+            del self.shelves[one.tenant]
 
     def uncopied(self) -> list[tuple[AttemptRef, int]]:
         """Attempts whose output is only here, with their ranks."""
@@ -102,7 +114,8 @@ def is_pruned(job_dir: Path) -> bool:
 def _found(job_dir: str) -> Found:
     """The directory changed last when it was forgotten."""
     names = os.listdir(job_dir)
-    kept = Kept(os.path.basename(job_dir), _size(job_dir), os.stat(job_dir).st_mtime_ns)
+    tenant = str(records.read_summary(job_dir).get("note", {}).get("tenant", ""))
+    kept = Kept(os.path.basename(job_dir), _size(job_dir), os.stat(job_dir).st_mtime_ns, tenant)
     return Found(kept, records.EXIT not in names, UNCOPIED in names)
 
 

@@ -59,6 +59,7 @@ async def launch_of(
         slices=mig.slices_of(order.gpus),
         hang_timeout_s=spec.hang_timeout_s,
         parts=share.parts if (share := shares.of(order.gpus)) is not None else {},
+        tenant=order.tenant,
     )
 
 

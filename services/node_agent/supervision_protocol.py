@@ -33,8 +33,8 @@ class AlreadyLaunched(Refused):
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One member to start; of a `container` what is started is its runner, as the agent's own user. `env` is the whole environment; `gpus`,
-    their `slices`, `seq`, the limits with their grace, `probe`, `parts` (`shares.Share`), `used` and `container` are kept beside the
-    marker, for the next agent.
+    their `slices`, `seq`, the limits with their grace, `probe`, `parts` (`shares.Share`), `used`, `container` and `tenant` are kept
+    beside the marker, for the next agent.
     """
 
     ref: AttemptRef
@@ -57,6 +57,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     container: bool = False
     hang_timeout_s: int = 0
     parts: dict[GpuId, int] = {}
+    tenant: str = ""
 
 
 class Piece(msgspec.Struct, frozen=True):

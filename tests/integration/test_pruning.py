@@ -20,6 +20,7 @@ from services.node_agent.supervision import records
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
 
 ALL = PruneAsk(0, 0, False)
+LARGE = "head -c 4194304 /dev/urandom > $MUSTER_JOB_DIR/data; echo hello"
 
 
 @pytest_asyncio.fixture
@@ -28,9 +29,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def ended(world: World, job: str, script: str = "echo hello") -> Path:
+async def ended(world: World, job: str, script: str = "echo hello", tenant: str = "t") -> Path:
     """The directory of a job that has ended and is forgotten."""
-    await world.start(job, script)
+    await world.place(msgspec.structs.replace(world.order(job, script), tenant=tenant))
     await world.said(f.JobReleased, job)
     world.closed(job)
     job_dir = world.state_dir / "jobs" / f"{job}.1"
@@ -48,7 +49,7 @@ async def test_pruning_leaves_the_marker_and_says_what_went(world: World) -> Non
     job_dir = await ended(
         world, "j", "mkdir -p $MUSTER_JOB_DIR/deep/er; echo x > $MUSTER_JOB_DIR/deep/er/f; chmod 500 $MUSTER_JOB_DIR/deep; echo hi"
     )
-    size = sum(path.stat().st_size for path in job_dir.rglob("*") if path.is_file() and path.name != records.DONE)
+    size = sum(path.stat().st_blocks * 512 for path in job_dir.rglob("*") if path.is_file() and path.name != records.DONE)
     done = await prune(world, ALL)
     assert (done.jobs, done.size_bytes, done.jobs_left, done.bytes_left) == (1, size, 0, 0)
     assert os.listdir(job_dir) == [records.DONE]
@@ -88,6 +89,24 @@ async def test_only_what_is_over_the_bounds_goes_the_oldest_first(world: World) 
     assert (await prune(world, PruneAsk(3_600, sum(sizes), False))).jobs == 0
     assert (await prune(world, PruneAsk(None, sizes[1], False))).jobs == 1
     assert not (first / records.EXIT).exists() and (second / records.EXIT).exists()
+
+
+@pytest.mark.attack
+async def test_a_sparse_file_of_one_job_prunes_no_other_job(world: World) -> None:
+    world.agent.jobs.keep = Keep(size_bytes=8 << 20)  # type: ignore[attr-defined]
+    first = await ended(world, "first")
+    sparse = await ended(world, "sparse", "truncate -s 1T $MUSTER_JOB_DIR/hole; echo hello")
+    await asyncio.sleep(0.3)
+    assert (first / records.EXIT).exists() and (sparse / records.EXIT).exists()
+
+
+@pytest.mark.attack
+async def test_large_directories_of_a_tenant_prune_its_own_before_another_s(world: World) -> None:
+    quiet = await ended(world, "quiet", tenant="quiet")
+    world.agent.jobs.keep = Keep(size_bytes=6 << 20)  # type: ignore[attr-defined]
+    large = [await ended(world, f"large{number}", LARGE, tenant="greedy") for number in range(3)]
+    await world.until(lambda: not (large[1] / records.EXIT).exists())
+    assert [(each / records.EXIT).exists() for each in (quiet, *large)] == [True, False, False, True]
 
 
 async def test_a_node_says_that_it_does_not_keep_a_pruned_output(world: World) -> None:

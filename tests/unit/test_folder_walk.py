@@ -66,10 +66,20 @@ def test_entries_that_vanish_are_passed_over_unless_the_walk_is_strict(tree: int
         without_the_rest(strict=True)
 
 
-def test_the_size_counts_files_and_links_but_not_what_a_link_names(tree: int, tmp_path: Path) -> None:
-    link = len(str(tmp_path / "outside"))
-    assert size_of(tmp_path / "top") == 3 + link
-    assert size_of(tmp_path / "top", leave_out="z") == 2 + link
+def test_the_size_leaves_out_holes_and_counts_a_file_with_two_names_once(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    (tmp_path / "full").write_bytes(b"x" * 100_000)
+    once = size_of(tmp_path)
+    assert 100_000 <= once < 1 << 20
+    os.link(tmp_path / "full", tmp_path / "again")
+    assert size_of(tmp_path) == once
+
+
+def test_the_size_counts_blocks_of_files_and_links_but_not_what_a_link_names(tree: int, tmp_path: Path) -> None:
+    taken = {path.name: path.lstat().st_blocks * 512 for path in (tmp_path / "top").rglob("*") if path.is_symlink() or path.is_file()}
+    assert size_of(tmp_path / "top") == sum(taken.values()) > 0
+    assert size_of(tmp_path / "top", leave_out="z") == sum(taken.values()) - taken["z"]
     assert size_of(tmp_path / "gone") == size_of(tmp_path / "top" / "link") == 0
 
 

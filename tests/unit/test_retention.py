@@ -1,13 +1,13 @@
 """Which directories of ended attempts go (services/node_agent/retention.py)."""
 
-from services.node_agent.retention import Keep, Kept, surplus
+from services.node_agent.retention import Keep, Kept, Shelf, surplus
 
 SECOND = 1_000_000_000
 THREE = [Kept("a", 10, 1 * SECOND), Kept("b", 20, 2 * SECOND), Kept("c", 30, 3 * SECOND)]
 
 
 def chosen(keep: Keep, uncopied: tuple[str, ...] = (), now_s: int = 10) -> str:
-    return "".join(one.name for one in surplus(THREE, uncopied, 60, keep, now_s * SECOND))
+    return "".join(one.name for one in surplus([Shelf(THREE)], uncopied, keep, now_s * SECOND))
 
 
 def test_what_ended_so_long_ago_goes() -> None:
@@ -38,3 +38,27 @@ def test_what_is_not_copied_off_stays_whatever_the_bounds() -> None:
 
 def test_without_a_bound_nothing_goes() -> None:
     assert chosen(Keep()) == ""
+
+
+def of_two(keep: Keep, uncopied: tuple[str, ...] = ()) -> str:
+    """Of a tenant with 60 bytes in three directories, and one with 2 bytes in two that are older."""
+    small = Shelf([Kept("x", 1, 0, "quiet"), Kept("y", 1, 0, "quiet")])
+    return "".join(one.name for one in surplus([small, Shelf(THREE)], uncopied, keep, 10 * SECOND))
+
+
+def test_a_tenant_that_has_more_loses_before_one_whose_directories_are_older() -> None:
+    assert of_two(Keep(size_bytes=32)) == "ab"
+    assert of_two(Keep(size_bytes=2)) == "abc"
+    assert of_two(Keep(size_bytes=1)) == "abcx"
+    assert of_two(Keep(jobs=4)) == "a"
+    assert of_two(Keep(jobs=2)) == "axb"
+
+
+def test_what_one_tenant_may_not_lose_is_taken_from_another_that_may() -> None:
+    assert of_two(Keep(size_bytes=0), uncopied=("a", "b", "c")) == "xy"
+
+
+def test_a_shelf_knows_what_is_on_it() -> None:
+    shelf = Shelf(THREE)
+    shelf.remove(THREE[1])
+    assert (list(shelf.kept), shelf.size_bytes) == (["a", "c"], 40)
