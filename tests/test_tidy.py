@@ -72,6 +72,7 @@ PURE: Final = (
     "services/*/decide.py",
     "services/*/state.py",
     "services/api_gateway/allowance.py",
+    "services/api_gateway/node_budget.py",
     "services/api_gateway/openai/images.py",
     "services/api_gateway/openai/purse.py",
     "services/api_gateway/room.py",

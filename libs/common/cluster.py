@@ -224,6 +224,8 @@ class Node(msgspec.Struct):
     reserved: dict[JobId, Member] = {}
     # Why the node gets no new placements although it is usable; empty for a node that is trusted. A registration ends it.
     distrusted: str = ""
+    # Why the servers refuse its key, for ever; empty for a node whose key counts.
+    revoked: str = ""
     # What readers ignored of its subject since it first registered: how often, and the last of it.
     ignored: int = 0
     ignored_seq: int = 0
@@ -236,7 +238,7 @@ class Node(msgspec.Struct):
     @property
     def takes_work(self) -> bool:
         """Whether new placements may go there."""
-        return self.usable and not self.distrusted
+        return self.usable and not self.distrusted and not self.revoked
 
     @property
     def declared_dead(self) -> bool:

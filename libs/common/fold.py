@@ -188,6 +188,7 @@ _FOLDS: Final = {
     f.NodeInvited: membership_fold.invited,
     f.NodeJoined: membership_fold.joined,
     f.NodeRemovalRequested: membership_fold.removal_requested,
+    f.NodeRevoked: membership_fold.revoked,
     f.ModelDeployed: model_fold.deployed,
     f.ModelScaled: model_fold.scaled,
     f.ModelUndeployed: model_fold.undeployed,

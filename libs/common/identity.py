@@ -35,7 +35,9 @@ class Secret(msgspec.Struct):
 
 class Membership(msgspec.Struct):
     """Who may be a node and who shall be none. `secret_hash` is of the invitation that still counts or was used; `public_key` is the
-    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first."""
+    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first. `revoked`: why the
+    servers refuse its key; empty for a key that counts.
+    """
 
     node_id: NodeId
     secret_hash: str = ""
@@ -44,3 +46,4 @@ class Membership(msgspec.Struct):
     leaving: bool = False
     wait: bool = False
     removed: bool = False
+    revoked: str = ""

@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stream_replicas: int = 1
     stream_bytes: int = 8 << 30
     tenant_bytes_per_minute: int = 0
+    node_burst_bytes: int = 16 << 20
     followers_per_tenant: int = 256
     followers_per_job: int = 64
     heartbeat_ms: int = 1_000
@@ -187,6 +188,7 @@ HELP = {
     "stream_replicas": "replicas of the log: 1 embedded, 3 in a cluster",
     "stream_bytes": "bound of the log in bytes; submissions are refused at 80 %, other changes later (docs/howto/trim.md)",
     "tenant_bytes_per_minute": "gateway: bytes that one tenant's requests add to the log in a minute; 0: a fiftieth of MUSTER_STREAM_BYTES",
+    "node_burst_bytes": "gateway: bytes that a node may write to the log beyond its jobs' facts; past that its key is revoked; 0: no bound",
     "followers_per_tenant": "gateway: clients of one tenant that follow output, events or a watch, or have a channel open, at one time",
     "followers_per_job": "gateway: the same for one job",
     "heartbeat_ms": "first ClusterConfigured: how often an agent reports",
@@ -248,7 +250,7 @@ HELP = {
     "simulated_model": "their model name",
     "simulated_memory_gib": "their memory each",
     "keep_hours": "node: how long the output of an ended job stays there",
-    "keep_bytes": "node: how many bytes of such output, the oldest go first",
+    "keep_bytes": "node: how many bytes of such output; the tenant with the most loses its oldest first",
     "keep_jobs": "node: of how many ended jobs",
     "tail_hours": "how long the last 64 KiB of a job's output are kept off its node; counts when the cluster begins",
     "tail_bytes": "how many bytes of them together; counts when the cluster begins",

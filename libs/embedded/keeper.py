@@ -83,10 +83,13 @@ class Keeper:
         return changed
 
     async def _accept(self, wanted: Admitted, farewell_ms: int) -> bool:
-        """Connections whose account and key stay are not touched; those of keys that are gone are closed. False if the file could not be
+        """Have the server take these nodes. A removed node is told why first; a revoked one loses its key at once.
+
+        Connections whose account and key stay are not touched; those of keys that are gone are closed. False if the file could not be
         written: it is tried again with the next answer.
         """
-        if set(wanted.removed) - set(load(self.state).removed):
+        before = load(self.state)
+        if set(wanted.removed) - before.refused and not set(wanted.revoked) - before.refused:
             await asyncio.sleep(farewell_ms / 1_000)
         try:
             self.refused = await asyncio.to_thread(self.configure, wanted)

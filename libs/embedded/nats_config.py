@@ -20,6 +20,9 @@ from libs.embedded.permissions import CORE_ACCOUNT, Allowed, Crossing, Fleet
 LOOPBACK: Final = "127.0.0.1"
 # Room beside the log for buckets and snapshots.
 BESIDE_LOG_BYTES: Final = 8 << 30
+# Messages that wait to be stored in one stream. A writer has one under way, so these are more than there are writers;
+# a flood leaves no more behind, which all others wait for.
+BUFFERED_MESSAGES_MAX: Final = 4_096
 # A handshake between servers that share a busy machine.
 TLS_S: Final = 5
 
@@ -66,7 +69,7 @@ def config(server: Server, fleet: Fleet, public_keys: Mapping[str, str], found: 
 
 
 def _staying(fleet: Fleet, found: Admitted) -> tuple[str, ...]:
-    return tuple(node_id for node_id in fleet.nodes if node_id not in found.removed)
+    return tuple(node_id for node_id in fleet.nodes if node_id not in found.refused)
 
 
 def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
@@ -76,7 +79,12 @@ def render(server: Server, fleet: Fleet, public_keys: Mapping[str, str]) -> str:
         "host": server.listen,
         "port": server.port,
         "max_payload": MESSAGE_BYTES_MAX,
-        "jetstream": {"store_dir": server.store, "sync_interval": "always", "max_file": server.log_bytes + BESIDE_LOG_BYTES},
+        "jetstream": {
+            "store_dir": server.store,
+            "sync_interval": "always",
+            "max_file": server.log_bytes + BESIDE_LOG_BYTES,
+            "max_buffered_msgs": BUFFERED_MESSAGES_MAX,
+        },
         "accounts": accounts(fleet, public_keys),
     }
     if server.peers is not None:

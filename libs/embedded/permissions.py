@@ -189,14 +189,17 @@ def _trimmer() -> Allowed:
 
 
 def _gateway(instance: str, fleet: Fleet) -> Allowed:
-    """Its own intents, questions, jobs' last output, tenants' secrets and uploads, and snapshots; the last two in buckets that it makes."""
+    """Its own intents, questions, jobs' last output, tenants' secrets and uploads, and snapshots; the last two in buckets that it makes.
+
+    It hears what nodes send to the log, to count it.
+    """
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
     nodes = () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
     answers = (CROSSED_INBOX, f"{_prefix(KEEPER)}.>", *nodes)
     publish = (s.gateway(instance), s.outstanding(instance), *asks, *reads, *secrets, *_save_snapshots(), *_keep_uploads(), *answers)
-    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*"), s.ask_uploads("*"), s.ADMITTED))
+    return Allowed(_once(publish), (*_inbox(gateway_name(instance)), s.ask_secrets("*"), s.ask_uploads("*"), s.ADMITTED, s.node("*")))
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from libs.common.errors import Refused
 from libs.common.messages.admission import Admitted
 from libs.embedded import nats_config
@@ -28,7 +30,7 @@ def write(binary: str, path: Path, server: Server, fleet: Fleet, public_keys: Ma
     """
 
     def text(nodes: dict[str, str]) -> str:
-        return nats_config.config(server, fleet, public_keys, Admitted(nodes, found.removed))
+        return nats_config.config(server, fleet, public_keys, msgspec.structs.replace(found, nodes=nodes))
 
     def tried(nodes: dict[str, str]) -> str:
         return fault(binary, path.parent, text(nodes))

@@ -4,7 +4,7 @@ They ask (`libs/embedded/keeper.py`), so nothing here waits or repeats. Held by 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from libs.common import subjects
 from libs.common.cluster import Cluster
 from libs.common.messages.admission import Admitted, AdmittedAnswer, AdmittedAsk, admitted
+from libs.common.model import NodeId
 from libs.common.transport.bus import Bus
 
 LOOK_S: Final = 0.1
@@ -22,11 +23,13 @@ FAREWELL_BEATS: Final = 3
 
 
 class Admission:
-    """`heard`: by server, when it last asked and how far it is. `refused`: by server, the nodes that it does not accept, and why."""
+    """`over`: nodes to refuse before the log says so.
+    `heard`: by server, when it last asked and how far it is. `refused`: by server, the nodes that it does not accept, and why."""
 
-    def __init__(self, cluster: Callable[[], Cluster], bus: Bus) -> None:
+    def __init__(self, cluster: Callable[[], Cluster], bus: Bus, over: Collection[NodeId] = ()) -> None:
         self.cluster = cluster
         self.bus = bus
+        self.over = over
         self.heard: dict[str, tuple[float, int]] = {}
         self.refused: dict[str, dict[str, str]] = {}
         self.said = Admitted()
@@ -47,7 +50,7 @@ class Admission:
     def answer(self, since: int) -> AdmittedAnswer:
         """What there is to say to a server that is as far as `since`."""
         cluster = self.cluster()
-        found = admitted(cluster)
+        found = admitted(cluster, self.over)
         if found != self.said or not self.said_seq:
             self.said, self.said_seq = found, cluster.seq
         if since >= self.said_seq:

@@ -43,6 +43,7 @@ from services.api_gateway.openai.metering import Meter
 from services.api_gateway.openai.reporter import Reporter
 from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.problems import Denied, Problem
+from services.api_gateway.revoking import NodeWrites
 from services.api_gateway.roles import Principal
 from services.api_gateway.secret_answers import SecretAnswers
 from services.api_gateway.telemetry import Telemetry
@@ -112,7 +113,8 @@ class Gateway:
         self.pulse = Pulse(bus, clock)
         self.snapshots = Snapshots(store, 0)
         self.writer = Writer(log, clock, subjects.gateway(settings.instance), lambda: self.cluster.seq, settings.log_append_ms / 1_000)
-        self.admission = Admission(lambda: self.cluster, bus)
+        self.node_writes = NodeWrites(self)
+        self.admission = Admission(lambda: self.cluster, bus, self.node_writes.budget.over)
         self.clocks = ClockWatch(clock)
         self.access = Recorder(clock, self.writer.put, lambda: self.fill >= room.RECORDS, settings.access_flush_ms / 1_000)
         per_minute = settings.tenant_bytes_per_minute or max(TENANT_BYTES_MIN, settings.stream_bytes // TENANT_PART)
@@ -138,6 +140,7 @@ class Gateway:
             await self.replay()
             await self.secret_answers.listen()
             await self.admission.listen()
+            await self.node_writes.listen()
             await self.upload_answers.listen()
             await self.reporter.report()  # the scheduler knows of this gateway before its first request
             self.caught_up = True
@@ -170,7 +173,7 @@ class Gateway:
         async for batch in self.log.read(self.cluster.seq):
             await self._fold(batch)
             if self.snapshots.due(self.cluster.seq):
-                self._start(self.snapshots.save(snapshots.encode(self.cluster, self.history)))
+                self.start(self.snapshots.save(snapshots.encode(self.cluster, self.history)))
 
     async def _fold(self, batch: Sequence[Entry]) -> None:
         self.heard_boot_ns = self.clock.boot_ns()
@@ -190,6 +193,7 @@ class Gateway:
             self.writer.owns(entry)
         changes = fold.apply_entry(self.cluster, entry.seq, entry.subject, commit)
         self._note_bytes(entry, commit)
+        self.node_writes.folded(entry.subject, commit, changes)
         self.entries.note(entry)
         self.history.note(entry.seq, commit, changes)
         for change in changes:
@@ -243,7 +247,7 @@ class Gateway:
         except Refused as error:
             logger.warning("the API keys stay as they were: %s", error)
 
-    def _start(self, call: Coroutine[None, None, None]) -> None:
+    def start(self, call: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(call)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -41,6 +41,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.KeyRevoked: ENDINGS,
     f.NodeDeclaredDead: ENDINGS,
     f.NodeRemovalRequested: ENDINGS,
+    f.NodeRevoked: ENDINGS,
 }
 
 

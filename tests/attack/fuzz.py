@@ -39,6 +39,8 @@ BURST: Final = 100
 COMMITS_PER_JOB: Final = 200
 SETTLE_S: Final = 120.0
 CLOSE_S: Final = 10.0
+# The commits must reach all readers: the budget of a node (test_node_floods_log.py) would end them.
+UNBOUNDED: Final = {"MUSTER_NODE_BURST_BYTES": "0"}
 
 
 async def fuzz(chaos: Chaos, commits: int, seed: int = 0) -> dict[str, Any]:
@@ -135,7 +137,7 @@ async def _reaches(bus: NatsBus, subject: str, last: int) -> None:
 
 async def main(commits: int, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="muster-fuzz-") as folder:
-        async with running(Path(folder), nodes=2, gpus=4) as chaos:
+        async with running(Path(folder), nodes=2, gpus=4, **UNBOUNDED) as chaos:
             print(json.dumps(await fuzz(chaos, commits, seed)))
             await chaos.archived()
             code, words = chaos.verify()

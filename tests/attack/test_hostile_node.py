@@ -13,7 +13,7 @@ from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.log_jetstream import connect
 from libs.embedded.identity import seed_file
 from libs.embedded.permissions import node_name
-from tests.attack.fuzz import HONEST, HOSTILE, SERVICES, fuzz
+from tests.attack.fuzz import HONEST, HOSTILE, SERVICES, UNBOUNDED, fuzz
 from tests.chaos.cluster import Chaos, running
 
 COMMITS: Final = 600
@@ -21,7 +21,7 @@ GARBAGE: Final = (b"", b"hello", b"\x91" * 5_000, b"\xdd\xff\xff\xff\xff")
 
 
 async def test_a_cluster_goes_on_under_hostile_commits_heartbeats_and_garbage(tmp_path: Path) -> None:
-    async with running(tmp_path, nodes=2, gpus=4) as chaos:
+    async with running(tmp_path, nodes=2, gpus=4, **UNBOUNDED) as chaos:
         await _garbage_is_dropped(chaos)
         figures = await fuzz(chaos, COMMITS)
         assert figures["ignored_of_node"] > COMMITS // 10

@@ -83,6 +83,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.NodeDeclaredDead(node_id=NODE, incarnation=4, lost=3, user="ada"),
     f.NodeInvited(node_id=NODE, secret_hash="ab" * 32, expires_ns=5, user="ada"),
     f.NodeJoined(node_id=NODE, secret_hash="ab" * 32, public_key="U" + "A" * 55, address="10.0.0.7"),
+    f.NodeRevoked(node_id=NODE, reason="it wrote too much"),
     f.NodeRemovalRequested(node_id=NODE, wait=True, user="ada"),
     f.QueueSet(queue="night", policy="fair_share", weight=50, ageing_s=600, user="root"),
     f.JobUpdated(job_id=JOB, priority=80, time_limit_s=7_200, held=True, user="ada"),

@@ -131,6 +131,7 @@ def _memberships(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.NodeJoined(node_id=node_id, secret_hash=member.secret_hash, public_key=chance.choice("UV"))
     if chance.random() < 0.15:
         yield f.NodeRemovalRequested(node_id=node_id, wait=chance.random() < 0.5)
+        yield f.NodeRevoked(node_id=node_id, reason=chance.choice(("", "it wrote too much")))
 
 
 def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
@@ -318,6 +319,7 @@ def wild(chance: Random) -> AnyFact:
         *_wild_words_of_operators(node_id, word, number),
         f.NodeRemovalRequested(node_id=node_id, wait=chance.random() < 0.5),
         f.NodeRemoved(node_id=node_id),
+        f.NodeRevoked(node_id=node_id, reason=word),
         f.JobUpdated(job_id=job_id, priority=number, time_limit_s=number, held=chance.choice((None, True, False)), user=word),
         f.RequeueRequested(job_id=job_id, attempt=attempt, user=word),
         *(kind(job_id=job_id, attempt=attempt, expires_ns=number) for kind in (f.AllocationExtended, f.AllocationWarned)),

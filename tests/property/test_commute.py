@@ -47,6 +47,7 @@ SELDOM: Final = {
     "node.declared_dead": 0.2,
     "node.removal_requested": 0.3,
     "node.removed": 0.05,
+    "node.revoked": 0.05,
     **dict.fromkeys(
         (
             "node.invited",

@@ -4,6 +4,8 @@ import asyncio
 import signal
 from pathlib import Path
 
+import pytest
+
 from libs.common import facts as f
 from libs.common.errors import Refused
 from libs.common.messages.admission import Admitted
@@ -145,3 +147,27 @@ async def test_a_file_that_cannot_be_written_is_tried_again_and_stops_no_server(
     server.fails = False
     assert await server.keeper.ask(bus)
     assert server.file == keeper.load(tmp_path) == Admitted({FAR: KEYS[FAR]})
+
+
+async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history, bus, server = History(), MemoryBus(), Server(tmp_path)
+    over: dict[NodeId, str] = {}
+    admission = Admission(lambda: history.cluster, bus, over)
+    await admission.listen()
+    join(history, FAR)
+    assert await server.keeper.ask(bus)
+    paused: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr(keeper.asyncio, "sleep", pause)
+    over[NodeId(FAR)] = "it wrote too much"
+    history.say(f.TermBegan(instance="a"))
+    assert await server.keeper.ask(bus)
+    assert server.file == Admitted({}, (), (FAR,))
+    assert set(paused) == {keeper.RELOAD_PAUSE_S}
+    history.say(f.NodeRevoked(node_id=NodeId(FAR), reason="it wrote too much"))
+    over.clear()
+    assert not await server.keeper.ask(bus)
+    assert keeper.load(tmp_path).refused == {FAR}

@@ -172,11 +172,12 @@ def test_nesting_is_counted_without_recursion() -> None:
 
 def test_long_messages_that_nest_little_are_not_too_deep() -> None:
     values = [1, -1, 200, 70_000, 1 << 40, 1.5, True, None, "x" * 40, "x" * 300, "x" * 70_000, b"x" * 9, b"x" * 300, b"x" * 70_000]
-    wide = [values, {str(n): [] for n in range(70)}, {str(n): {} for n in range(20)}, list(range(70_000)), "\u07ff" * 99]
+    wide = [values, {str(n): [] for n in range(70)}, {str(n): {} for n in range(20)}, list(range(15_000)), "\u07ff" * 99]
     assert not too_deep(msgspec.msgpack.encode(wide * 3))
     exts = [msgspec.msgpack.Ext(1, b"x" * size) for size in (1, 2, 4, 8, 16, 9, 300, 70_000)]
     assert not too_deep(msgspec.msgpack.encode([[each] for each in exts] * 20))
-    assert not too_deep(msgspec.msgpack.encode([{str(n): n for n in range(70_000)}]) + b"\x90" * 99)
+    pairs = b"".join(msgspec.msgpack.encode(str(n)) + msgspec.msgpack.encode(n) for n in range(10_000))
+    assert not too_deep(b"\x91\xdf" + (10_000).to_bytes(4, "big") + pairs + b"\x90" * 99)
     assert not too_deep(b"\x91" * DEPTH_MAX + b"\xdd")
 
 

@@ -104,7 +104,10 @@ def _print_ignored(node: Json) -> None:
     if node.get("ignored"):
         last = f"the last is commit {node['ignored_seq']}: {clean(node['ignored_reason'])}"
         print(f"\n{node['ignored']} messages of this node in the log are ignored; {last}")
-    if node.get("distrusted"):
+    if node.get("revoked"):
+        print(f"\nThe servers refuse the key of this node: {clean(node['revoked'])}.")
+        print("Find out what wrote so much: its key may be stolen. Then remove the node, and add the machine under another name.")
+    elif node.get("distrusted"):
         print("It gets no new jobs until its agent starts again. If that happens again, its key may be stolen: remove the node,")
         print("and add the machine under another name.")
 

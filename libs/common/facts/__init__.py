@@ -48,6 +48,7 @@ from libs.common.facts.membership_facts import NodeLost as NodeLost
 from libs.common.facts.membership_facts import NodeRemovalRequested as NodeRemovalRequested
 from libs.common.facts.membership_facts import NodeRemoved as NodeRemoved
 from libs.common.facts.membership_facts import NodeReturned as NodeReturned
+from libs.common.facts.membership_facts import NodeRevoked as NodeRevoked
 from libs.common.facts.model_facts import ModelDeployed as ModelDeployed
 from libs.common.facts.model_facts import ModelScaled as ModelScaled
 from libs.common.facts.model_facts import ModelUndeployed as ModelUndeployed
@@ -149,6 +150,7 @@ GatewayFact = (
     | NodeInvited
     | NodeJoined
     | NodeRemovalRequested
+    | NodeRevoked
     | ModelDeployed
     | ModelScaled
     | ModelUndeployed
@@ -183,17 +185,6 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
     at_ns: int
     seen: int
     facts: tuple[AnyFact | Unknown, ...]
-
-
-class _Header(msgspec.Struct, frozen=True, array_like=True):
-    version: int
-    min_reader: int
-    writer: str
-    number: int
-    epoch: int
-    at_ns: int
-    seen: int
-    facts: tuple[msgspec.Raw, ...]
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
@@ -231,7 +222,6 @@ KINDS: Final[dict[str, type[Fact]]] = {str(t.__struct_config__.tag): t for t in 
 
 _encoder = msgspec.msgpack.Encoder()
 _typed = msgspec.msgpack.Decoder(Commit)
-_header = msgspec.msgpack.Decoder(_Header)
 _packed = msgspec.msgpack.Decoder(_Packed)
 _facts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _fact = msgspec.msgpack.Decoder(AnyFact)
@@ -325,12 +315,13 @@ def _decode_packed(commit: Commit, data: bytes) -> Commit:
 def _decode_slowly(data: bytes) -> Commit:
     """Fact by fact, so that one unknown kind does not hide the others."""
     try:
-        head = _header.decode(data)
+        head = _outline.decode(data)
+        raws = _facts.decode(head.facts)
     except UNDECODABLE as error:
         raise Corrupt(f"these bytes are not a commit: {error}") from error
     if head.min_reader > READS:
         raise _too_new(head.min_reader)
-    facts = tuple(_decode_fact(bytes(raw)) for raw in head.facts)
+    facts = tuple(_decode_fact(bytes(raw)) for raw in raws)
     return Commit(head.version, head.min_reader, head.writer, head.number, head.epoch, head.at_ns, head.seen, facts)
 
 

@@ -48,6 +48,16 @@ class NodeRemovalRequested(Fact, frozen=True, tag="node.removal_requested"):
     user: str = ""
 
 
+class NodeRevoked(Fact, frozen=True, tag="node.revoked"):
+    """The node wrote more to the log than its work explains: the servers refuse its key, for ever.
+
+    The node stays a member, and counts as a silent one, until an operator removes it.
+    """
+
+    node_id: NodeId
+    reason: str
+
+
 class NodeRemoved(Fact, frozen=True, tag="node.removed"):
     """Nothing of any job is on the node, and no living agent asks or believes it: it counts no more, and its key is void."""
 

@@ -10,7 +10,7 @@ from typing import Final
 DEPTH_MAX: Final = 64
 
 # Values in one commit: a reader spends time on each, and a node's few packed bytes may hold a million.
-VALUES_MAX: Final = 1 << 18
+VALUES_MAX: Final = 1 << 16
 
 # Bytes that cannot begin an array or a map of MessagePack.
 _PLAIN: Final = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))

@@ -9,6 +9,7 @@ from libs.common import node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, membership_of
 from libs.common.folds import claim_fold
+from libs.common.model import NodeId
 
 
 def invited(cluster: Cluster, fact: f.NodeInvited, stamp: Stamp) -> Change:
@@ -36,6 +37,25 @@ def removal_requested(cluster: Cluster, fact: f.NodeRemovalRequested, stamp: Sta
     member.leaving = True
     node = cluster.nodes.get(fact.node_id)
     return Change(tuple(node.members), (fact.node_id,)) if node is not None else Change()
+
+
+def revoked(cluster: Cluster, fact: f.NodeRevoked, stamp: Stamp) -> Change:
+    """The first reason counts. Its jobs end with their leases: the node cannot renew them any more."""
+    member = membership_of(cluster, fact.node_id)
+    if member.revoked:
+        return NOTHING
+    member.revoked = fact.reason or "no reason given"
+    node = cluster.nodes.get(fact.node_id)
+    if node is None:
+        return Change()
+    node.revoked = member.revoked
+    return Change((), (fact.node_id,))
+
+
+def revocation(cluster: Cluster, node_id: NodeId) -> str:
+    """Return why the servers refuse the node's key; empty for a key that counts."""
+    found = cluster.memberships.get(node_id)
+    return found.revoked if found is not None else ""
 
 
 def removed(cluster: Cluster, fact: f.NodeRemoved, stamp: Stamp) -> Change:

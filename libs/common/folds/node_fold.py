@@ -10,7 +10,7 @@ from libs.common import facts as f
 from libs.common import node_life
 from libs.common.change import NOTHING, Change, Stamp
 from libs.common.cluster import Cluster, Node, is_removed
-from libs.common.folds import claim_fold, job_fold
+from libs.common.folds import claim_fold, job_fold, membership_fold
 from libs.common.folds.device_fold import follow_devices, forget_health
 from libs.common.model import NodeId, attempt_key
 
@@ -28,6 +28,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     if node is None:
         removed = is_removed(cluster, fact.node_id)
         node = cluster.nodes[fact.node_id] = Node(fact.node_id, node_life.REMOVED if removed else "")
+        node.revoked = membership_fold.revocation(cluster, fact.node_id)
     elif anew:
         node.severed = node.incarnation
         if node.incarnation > node.lost:

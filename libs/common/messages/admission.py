@@ -4,7 +4,7 @@ Also the form of an invitation, as the gateway writes it and a joining machine r
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,17 +12,26 @@ import msgspec
 from libs.common import public_nkey
 from libs.common.cluster import Cluster
 from libs.common.errors import Refused
-from libs.common.model import ID_PATTERN
+from libs.common.model import ID_PATTERN, NodeId
 
 PREFIX: Final = "msj"
 _TOKEN: Final = re.compile(r"msj\.([a-z0-9-]{1,63})\.([0-9a-f]{64})\.([A-Za-z0-9_-]{20,64})")
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """`nodes`: joined nodes with their public nkeys; `removed`: names that may connect no more, by whatever key."""
+    """`nodes`: joined nodes with their public nkeys. `removed`: names that may connect no more, with any key.
+
+    `revoked`: the same at once, for a node that wrote too much to the log.
+    """
 
     nodes: dict[str, str] = {}
     removed: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The names that may connect no more."""
+        return frozenset((*self.removed, *self.revoked))
 
 
 class AdmittedAsk(msgspec.Struct, frozen=True):
@@ -57,9 +66,13 @@ class Invitation(NamedTuple):
         return ".".join((PREFIX, *self))
 
 
-def admitted(cluster: Cluster) -> Admitted:
-    """Return who may connect. Two nodes never share a key: a registered node, which proved that it has the key, keeps it."""
-    members = [member for member in cluster.memberships.values() if member.public_key and not member.removed]
+def admitted(cluster: Cluster, over: Collection[NodeId] = ()) -> Admitted:
+    """Return who may connect. `over` are nodes to refuse before the log says so.
+
+    Two nodes never share a key: a registered node, which proved that it has the key, keeps it."""
+    revoked = {*over, *(member.node_id for member in cluster.memberships.values() if member.revoked)}
+    known = [member for member in cluster.memberships.values() if member.public_key]
+    members = [member for member in known if not member.removed and member.node_id not in revoked]
     nodes: dict[str, str] = {}
     taken: set[str] = set()
     for member in sorted(members, key=lambda each: each.node_id not in cluster.nodes):
@@ -67,7 +80,7 @@ def admitted(cluster: Cluster) -> Admitted:
             nodes[member.node_id] = member.public_key
             taken.add(member.public_key)
     removed = sorted(member.node_id for member in cluster.memberships.values() if member.removed)
-    return Admitted(dict(sorted(nodes.items())), tuple(removed))
+    return Admitted(dict(sorted(nodes.items())), tuple(removed), tuple(sorted(revoked.difference(removed))))
 
 
 def usable(found: Admitted, own_nodes: Iterable[str], own_keys: Iterable[str]) -> tuple[Admitted, dict[str, str]]:
@@ -82,7 +95,7 @@ def usable(found: Admitted, own_nodes: Iterable[str], own_keys: Iterable[str]) -
     for node_id, key in found.nodes.items():
         if ID_PATTERN.fullmatch(node_id) is None:
             refused[node_id] = f"{node_id[:64]!r} is no node's name: use {ID_PATTERN.pattern}"
-        elif node_id in found.removed:
+        elif node_id in found.refused:
             refused[node_id] = "it was removed"
         elif node_id in taken_names:
             refused[node_id] = "the cluster began with a node of this name"
@@ -93,7 +106,7 @@ def usable(found: Admitted, own_nodes: Iterable[str], own_keys: Iterable[str]) -
         else:
             nodes[node_id] = key
             taken_keys.add(key)
-    return Admitted(nodes, found.removed), refused
+    return msgspec.structs.replace(found, nodes=nodes), refused
 
 
 def invitation(token: str) -> Invitation:

@@ -180,6 +180,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {x.user or 'someone'}",
     f.NodeInvited: lambda x: f"node {x.node_id} {'invited' if x.secret_hash else 'no longer invited'} by {x.user or 'someone'}",
     f.NodeJoined: lambda x: f"node {x.node_id} joined from {x.address or 'somewhere'}",
+    f.NodeRevoked: lambda x: f"the servers refuse the key of node {x.node_id}: {x.reason}",
     f.NodeRemovalRequested: lambda x: f"removal of node {x.node_id} asked for by {x.user or 'someone'}",
     f.AllocationExtended: lambda x: f"extended by {x.user or 'someone'} until {rfc3339(x.expires_ns)}",
     f.AllocationWarned: lambda x: f"over at {rfc3339(x.expires_ns)}",

@@ -81,7 +81,8 @@ class NodeShown(msgspec.Struct):
     null where that is not known: in a state of the past, or before a scheduler answered. From `cpus_milli` on: the host, and where it is;
     0 and empty where the node does not know. `isolation` says of each bound between jobs that it is enforced, or that it is lost and why;
     `suspicion` what speaks against the node itself. `drivers` are the versions of its drivers, by name.
-    `distrusted` says why the node gets no new jobs until its agent starts again; empty for a trusted node. `ignored` counts what readers of
+    `distrusted` says why the node gets no new jobs until its agent starts again; empty for a trusted node.
+    `revoked` says why the servers refuse its key; empty for a key that counts. `ignored` counts what readers of
     the log ignored of the node's commits; `ignored_seq` and `ignored_reason` are the last of it.
     `contested` says by UUID which other nodes register a GPU that this node registers, and which one has it. `gpus_ignored` of its GPUs
     do not count, because it has named too many UUIDs. `left_out` names what its agent did not register because a node may not have so much.
@@ -113,6 +114,7 @@ class NodeShown(msgspec.Struct):
     drivers: dict[str, str]
     suspicion: str
     distrusted: str
+    revoked: str
     ignored: int
     ignored_seq: int
     ignored_reason: str
@@ -195,6 +197,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         drivers=node.drivers,
         suspicion=suspects.of_node(cluster, node),
         distrusted=node.distrusted,
+        revoked=node.revoked,
         ignored=node.ignored,
         ignored_seq=node.ignored_seq,
         ignored_reason=node.ignored_reason,

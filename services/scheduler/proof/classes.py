@@ -74,6 +74,8 @@ def named(nodes: list[NodeId]) -> str:
 def _no(state: State, node: Node, job: Job, wish: Wish) -> No | None:
     if not node.usable:
         return No(f"node {node.state}")
+    if node.revoked:
+        return No("node revoked: the servers refuse its key")
     if node.distrusted:
         return No("node distrusted, until its agent starts again")
     if is_leaving(state.cluster, node.node_id):

@@ -42,7 +42,7 @@ def returned(state: State, job: Job) -> Iterator[Change]:
 
 def _away(node: Node, away: list[GpuView]) -> str:
     if not node.takes_work or not away:
-        return f"node {node.node_id} ({'distrusted' if node.distrusted else node.state})"
+        return f"node {node.node_id} ({'revoked' if node.revoked else 'distrusted' if node.distrusted else node.state})"
     return f"the GPUs of node {node.node_id} that are away ({', '.join(dict.fromkeys(view.away for view in away))})"
 
 
