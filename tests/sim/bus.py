@@ -134,16 +134,21 @@ class SimBus:
     def _send(self, to: SimSubscription, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
         copies = 2 if self.network.weather.hit("bus_twice", subject) else 1
         for _ in range(copies):
-            if self.network.passes(self.host, to.host, subject):
+            if self._passes(to, subject):
                 reply = None if answer is None else self._way_back(to, subject, answer)
                 to.process.deliver(to.offer, subject, data, reply, delay_s=self.network.delay_s(subject))
+
+    def _passes(self, to: SimSubscription, subject: str) -> bool:
+        """Whether a message between the two gets through, either way."""
+        silent_until = max(self.process.silent_until, to.process.silent_until)
+        return silent_until <= asyncio.get_running_loop().time() and self.network.passes(self.host, to.host, subject)
 
     def _way_back(self, to: SimSubscription, subject: str, answer: asyncio.Future[bytes]) -> asyncio.Future[bytes]:
         """The listener's own future; its result travels back as a message does."""
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def travel(done: asyncio.Future[bytes]) -> None:
-            if not done.cancelled() and self.network.passes(to.host, self.host, subject):
+            if not done.cancelled() and self._passes(to, subject):
                 self.process.deliver(_answer, answer, done, delay_s=self.network.delay_s(subject))
 
         reply.add_done_callback(travel)

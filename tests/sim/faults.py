@@ -21,6 +21,9 @@ SKEW_MAX_S: Final = 3_600.0
 KILL_IN_PURGE: Final = 0.02
 # The part of the runs in which one node lies.
 LYING_PART: Final = 0.25
+# The parts in which one server freezes, and in which one tenant asks for as much as it may.
+FROZEN_PART: Final = 0.25
+GREEDY_PART: Final = 0.05
 # As often a library forgets the cancellation of a task that it holds.
 CANCELLATION_LOST: Final = 0.5
 
@@ -48,6 +51,9 @@ REMOVED: Final = "removed"
 GPU_ERROR: Final = "gpu_error"
 DEVICE_KEPT: Final = "device_kept"
 LYING: Final = "lying_node"
+FROZEN: Final = "frozen_server"
+SERVERS: Final = ("s0", "s1", "s2")
+GREEDY: Final = "greedy_tenant"
 # Of the application, of hardware that goes on, drains, and is reset at once.
 XIDS: Final = (31, 94, 48, 46, 95)
 KINDS: Final = (
@@ -128,8 +134,10 @@ def plan(seed: int) -> Plan:
     errors = _devices_err(random.Random(f"devices {seed}"), len(nodes))
     kept = _devices_kept(random.Random(f"kept {seed}"), len(nodes))
     lies = _lies(random.Random(f"lies {seed}"), len(nodes))
+    frozen = _frozen(random.Random(f"frozen {seed}"))
+    greed = _greed(random.Random(f"greed {seed}"))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
-    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors, *kept, *lies)))
+    all_blows = tuple(sorted((*blows, *extra, *more, *loss, *again, *dead, *members, *errors, *kept, *lies, *frozen, *greed)))
     return Plan(seed, rates, all_blows, storm_s, skew_max_s, nodes, trim, lease_ms)
 
 
@@ -202,6 +210,21 @@ def _lies(dice: random.Random, nodes: int) -> list[Blow]:
         return []
     at_s = dice.uniform(1.0, 6.0)
     return [Blow(at_s, LYING, f"n{dice.randrange(nodes)}", STORM_S - at_s)]
+
+
+def _frozen(dice: random.Random) -> list[Blow]:
+    """Freeze one of the servers in a quarter of the runs, for less or more than its clients wait for it."""
+    if dice.random() >= FROZEN_PART:
+        return []
+    return [Blow(dice.uniform(1.0, STORM_S - 4.0), FROZEN, dice.choice(SERVERS), dice.choice((0.5, 2.0, 9.0, 30.0)))]
+
+
+def _greed(dice: random.Random) -> list[Blow]:
+    """Let one tenant be greedy in one of twenty runs, and withdraw all that it asked for before the storm is over."""
+    if dice.random() >= GREEDY_PART:
+        return []
+    at_s = dice.uniform(0.5, 8.0)
+    return [Blow(at_s, GREEDY, "greedy", STORM_S - 2.0 - at_s)]
 
 
 def _devices_err(dice: random.Random, nodes: int) -> list[Blow]:

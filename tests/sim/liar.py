@@ -1,12 +1,14 @@
 """A machine whose key an attacker has: beside its honest agent it says on the node's subjects whatever that key lets it say.
 
-Only what the servers' permissions allow: commits on the node's own subject, and heartbeats on its own subject. `Liar` draws its lies from
+Only what the servers' permissions allow: commits on the node's own subject, heartbeats and asks on its own subjects, and
+datagrams from its own address. `Liar` draws its lies from
 dice of its own. Checkers look away from `World.lying` where they would complain of the liar's own node, and from nothing else.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,10 +17,13 @@ from msgspec.structs import replace
 from libs.common import facts as f
 from libs.common import reading, subjects
 from libs.common.cluster import Node
-from libs.common.messages import Heartbeat
+from libs.common.messages import DesiredAsk, Heartbeat
 from libs.common.model import AttemptRef, JobId, NodeId
+from services.node_agent.peer_messages import NONCE_BYTES, PeerAnswer, PeerAsk
 from tests.sim.bus import CONTROL, SimBus
 from tests.sim.loop import Process
+from tests.sim.peers import SUBJECT as PEERS
+from tests.sim.peers import SimChannel, signer_of
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -26,6 +31,11 @@ if TYPE_CHECKING:
 PAUSE_MIN_S: Final = 0.2
 PAUSE_MAX_S: Final = 1.5
 RESTART_S: Final = 0.5
+# Datagrams of each kind to each peer. Then it sends one question on, so many times at once, so often, for so long.
+DATAGRAMS: Final = 4
+SENT_ON: Final = 9
+SENT_ON_EVERY_S: Final = 0.1
+SENT_ON_S: Final = 8.0
 HUGE: Final = 1 << 63
 DEEP: Final = b"\x82\xa4kind\xa1?\xa1x" + b"\x91" * 5_000 + b"\x90"
 
@@ -43,6 +53,10 @@ class Liar:
         self.dice = random.Random(f"liar {world.plan.seed} {node_id}")
         self.process = Process(f"liar-{node_id}")
         self.bus = SimBus(world.network, self.process, node_id)
+        self.gossip = random.Random(f"gossip {world.plan.seed} {node_id}")
+        self.signer = signer_of(node_id)
+        self.question: tuple[str, bytes] | None = None
+        self.overhears: SimChannel | None = None
         self.lies = (self._junk, self._jump, self._too_new, self._misaddressed, self._deep, self._of_others, self._of_own, self._steal)
 
     def begin(self) -> None:
@@ -60,6 +74,8 @@ class Liar:
             self._pretend()
             self._store(lie())
             self.world.weather.tell("lie", lie.__name__)
+        if self.world.machines[self.node_id].up:
+            self._spread()
         self.begin()
 
     def _is_found_out(self) -> None:
@@ -155,5 +171,67 @@ class Liar:
             beat = Heartbeat(node.node_id, node.incarnation, int(now * 1e9), "", lease_epoch=reference.epoch)
             self.process.spawn(self.bus.publish(subjects.heartbeat(self.node_id), _encode(beat)))
 
+    # -- asks and datagrams -------------------------------------------------------------------------------------
+
+    def _spread(self) -> None:
+        """Ask for what other nodes should run, and send each of them datagrams: own ones, forged ones, and those of others."""
+        nodes = [node for node in self.world.reference.nodes.values() if node.node_id != self.node_id]
+        for node in nodes:
+            ask = DesiredAsk(node.node_id, node.incarnation)
+            self.process.spawn(self.bus.publish(subjects.desired(self.node_id), _encode(ask)))
+        self._overhear()
+        for node in nodes if not self.question else ():
+            for data in self._signed(node):
+                self._send(node.node_id, data)
+
+    def _signed(self, to: Node) -> Iterator[bytes]:
+        """Questions and answers in the own name and in another's, more than a peer hears of one node in a round."""
+        named, cluster_id = NodeId(self.gossip.choice(list(self.world.machines))), self.world.reference.cluster_id
+        for _ in range(DATAGRAMS):
+            nonce = self.gossip.randbytes(NONCE_BYTES)
+            own = self._own()
+            incarnation = own.incarnation if own is not None else 1
+            yield self.signer.datagram(PeerAsk(cluster_id, self.node_id, incarnation, nonce, to.node_id))
+            yield self.signer.datagram(PeerAsk(cluster_id, named, 1 << 30, nonce, to.node_id))
+            yield self.signer.datagram(PeerAnswer(cluster_id, self.node_id, incarnation, nonce, to.node_id, 1 << 40))
+
+    def _overhear(self) -> None:
+        """Hear what peers send to this node's address. Its agent answers no question while the node lies."""
+        channel = self.world.network.channels.get(self.node_id)
+        if channel is None or channel is self.overhears:
+            return
+        self.overhears, hear = channel, channel.hear
+
+        def both(sender: str, data: bytes) -> None:
+            if self.world.loop.now >= self.until_s or not _is_question(data):
+                hear(sender, data)
+            elif not self.question:
+                self.question = (sender, data)
+                self._send_on(self.world.loop.now + SENT_ON_S)
+
+        channel.hear = both
+
+    def _send_on(self, until_s: float) -> None:
+        """Send a question of one peer to all others, so often that none of them hears that peer itself."""
+        if not self.question or self.world.loop.now >= min(until_s, self.until_s):
+            self.question = None
+            return
+        asker, data = self.question
+        for node_id in self.world.machines:
+            for _ in range(SENT_ON if node_id not in (asker, self.node_id) else 0):
+                self._send(node_id, data)
+        self.world.loop.call_later(SENT_ON_EVERY_S, self._send_on, until_s)
+
+    def _send(self, to: str, data: bytes) -> None:
+        network = self.world.network
+        channel = network.channels.get(to)
+        if channel is not None and network.passes(self.node_id, to, PEERS):
+            channel.process.deliver(channel.hear, self.node_id, data, delay_s=network.delay_s(PEERS))
+
     def _other(self) -> str:
         return self.dice.choice([node_id for node_id in self.world.machines if node_id != self.node_id])
+
+
+def _is_question(data: bytes) -> bool:
+    body, _ = msgspec.msgpack.decode(data)
+    return bool(msgspec.msgpack.decode(body)[0] == "ask")

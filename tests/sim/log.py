@@ -22,10 +22,13 @@ LAGGING_READS: Final = 12
 
 
 class SimStream(MemoryStream):
-    """Tells the observer of each new entry at the moment of its storing, and wakes the readers that are caught up."""
+    """Tells the observer of each new entry at the moment of its storing, and wakes the readers that are caught up. `busy_s`: how long the
+    reader of an entry folds it.
+    """
 
-    def __init__(self, observe: Callable[[Entry], None]) -> None:
+    def __init__(self, observe: Callable[[Entry], None], busy_s: Mapping[int, float]) -> None:
         super().__init__()
+        self.busy_s = busy_s
         self.observe = observe
         self.waiters: list[tuple[Process, asyncio.Future[None]]] = []
 
@@ -101,6 +104,8 @@ class SimLog:
             await self._hop(self.weather.between(HOP_S, self.weather.rates.lag_max_s) if lagging else HOP_S)
             batch = self.stream.following(after, LAGGING_BATCH_MAX if lagging else BATCH_MAX)
             after += len(batch)
+            if busy_s := sum(self.stream.busy_s.get(entry.seq, 0.0) for entry in batch):
+                await self._hop(busy_s)
             yield batch
             if after == len(self.stream.entries):
                 await self._growth()
@@ -138,10 +143,10 @@ class SimLog:
         raise AppendUnknown(f"no answer for {subject}")
 
     async def _hop(self, delay_s: float = HOP_S) -> None:
-        """The way to the server or back; a stream election makes it long."""
+        """The way to the server or back; a stream election or a frozen server makes it long."""
         self.process.check()
         now = asyncio.get_running_loop().time()
-        await asyncio.sleep(max(delay_s, self.stalled_until - now))
+        await asyncio.sleep(max(delay_s, max(self.stalled_until, self.process.silent_until) - now))
         self.process.check()
 
     async def _growth(self) -> None:

@@ -113,6 +113,7 @@ class Process:
         self.tasks: dict[int, SimTask] = {}
         self.at_death: list[Callable[[], None]] = []
         self.paused_until = 0.0
+        self.silent_until = 0.0  # its connection reaches nothing until then
         self.half_dead_since: float | None = None  # when the first of its serving tasks ended
         self.context = contextvars.copy_context()
         self.context.run(CURRENT.set, self)

@@ -81,13 +81,17 @@ class SimKeeper:
 def peers_of(machine: Machine, network: Network, process: Process) -> Peers:
     """As one agent process has them. Its nonces and its key are the same in every run."""
     dice = random.Random(f"peers {process.name}")
-    seed = nkeys.encode_seed(random.Random(f"key {machine.node_id}").randbytes(SEED_BYTES), nkeys.PREFIX_BYTE_USER)
     return Peers(
         NodeId(machine.node_id),
         SimChannel(network, process, machine.node_id),
         machine.clock,
         SimLease(machine, process),
         SimKeeper(machine, process),
-        Signer(seed),
+        signer_of(machine.node_id),
         lambda: dice.randbytes(NONCE_BYTES),
     )
+
+
+def signer_of(node_id: str) -> Signer:
+    """Return the node's key."""
+    return Signer(nkeys.encode_seed(random.Random(f"key {node_id}").randbytes(SEED_BYTES), nkeys.PREFIX_BYTE_USER))

@@ -159,7 +159,12 @@ def a_reservation_is_kept_only_once_it_has_begun(patch: pytest.MonkeyPatch) -> N
 
 def nobody_waits_for_another_job(patch: pytest.MonkeyPatch) -> None:
     """A job goes into line whatever it depends on."""
-    patch.setattr(buckets, "_of_waiting", lambda job: buckets.WITHDRAW if job.cancel is not None else buckets.WAIT if job.has_room else "")
+
+    def heedless(job: Job, wall_ns: int) -> str:
+        waits = job.has_room and not job.refusals.waits(wall_ns)
+        return buckets.WITHDRAW if job.cancel is not None else buckets.WAIT if waits else ""
+
+    patch.setattr(buckets, "_of_waiting", heedless)
 
 
 def an_array_has_room_for_all(patch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common import bounds, reading
 from libs.common import facts as f
@@ -11,6 +12,7 @@ from libs.common.facts import Commit
 from libs.common.folds import claim_fold, job_fold
 from libs.common.messages.senders import Senders
 from libs.common.model import Gpu, NodeId
+from services.node_agent.peer_messages import PeerAsk, Said, Signer
 
 
 def untrusted_commits_stop_readers(patch: pytest.MonkeyPatch) -> None:
@@ -40,6 +42,16 @@ def a_device_goes_to_the_last_that_lists_it(patch: pytest.MonkeyPatch) -> None:
         return [before]
 
     patch.setattr(claim_fold, "_claim", trusting)
+
+
+def questions_name_no_recipient(patch: pytest.MonkeyPatch) -> None:
+    """Once real: a question that one peer was asked is as good at every other."""
+
+    def nameless(self: Signer, said: Said) -> bytes:
+        return signed(self, replace(said, to=NodeId("")) if isinstance(said, PeerAsk) else said)
+
+    signed = Signer.datagram
+    patch.setattr(Signer, "datagram", nameless)
 
 
 def numbers_are_believed(patch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ class SimLeadership:
         self.slot = slot
 
     async def renew(self, epoch: int) -> None:
-        stalled = self.slot.world.stalled_until > self.slot.world.loop.now
+        stalled = max(self.slot.world.stalled_until, self.slot.process.silent_until) > self.slot.world.loop.now
         await asyncio.sleep(0.001)
         self.slot.process.check()
         if stalled or self.slot.world.weather.hit("log_silent", "leadership"):

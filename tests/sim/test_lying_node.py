@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from libs.common import facts as f
+from libs.common import subjects
 from libs.common.reading import read_alone
-from tests.sim import faults, planted_lies
+from tests.sim import faults, liar, planted_lies
 from tests.sim.checkers import ALL
 from tests.sim.faults import Blow, Plan
 from tests.sim.loop import run
@@ -32,6 +33,20 @@ def one_liar_and_a_silent_node(seed: int) -> World:
     return run(_run(plan, ALL))[0]
 
 
+def one_liar_in_an_outage(seed: int, patch: pytest.MonkeyPatch) -> World:
+    """The control plane is away for longer than a lease, and n0 floods the others and sends on what they asked it."""
+    outage = Blow(6.0 + seed % 3, faults.OUTAGE, "control", 2.5 * faults.LONG_LEASE_MS / 1e3)
+    plan = Plan(seed, Rates(), (LIES, outage), outage.at_s + outage.length_s, 0.0, (2, 2, 4, 2), lease_ms=faults.LONG_LEASE_MS)
+    patch.setattr(liar, "SENT_ON_EVERY_S", 0.02)
+    return run(_run(plan, ALL))[0]
+
+
+def expired(world: World, node_id: str) -> list[f.JobFinished]:
+    entries = [entry for entry in world.stream.entries if entry.subject != subjects.node(node_id)]
+    facts = [fact for entry in entries for fact in read_alone(entry.subject, entry.data).facts]
+    return [fact for fact in facts if isinstance(fact, f.JobFinished) and fact.reason == "lease_expired"]
+
+
 def is_lost(world: World, node_id: str) -> bool:
     entries = world.stream.entries
     facts = [fact for entry in entries for fact in read_alone(entry.subject, entry.data).facts]
@@ -52,6 +67,20 @@ def test_heartbeats_in_its_name_keep_no_silent_node(seed: int) -> None:
     world = one_liar_and_a_silent_node(seed)
     assert world.found is None
     assert is_lost(world, "n1")
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("seed", range(4))
+def test_datagrams_of_a_node_that_lies_end_no_lease_of_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = one_liar_in_an_outage(seed, monkeypatch)
+    assert world.found is None
+    assert world.weather.counts["lease_extended_by_peers"] >= 3
+    assert expired(world, "n0") == []
+
+
+def test_planted_questions_without_a_recipient_end_leases_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted_lies.questions_name_no_recipient(monkeypatch)
+    assert any(expired(one_liar_in_an_outage(seed, monkeypatch), "n0") for seed in range(4))
 
 
 def test_a_part_of_the_random_runs_has_a_node_that_lies() -> None:

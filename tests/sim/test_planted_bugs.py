@@ -28,7 +28,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted.the_log_is_trimmed_without_a_snapshot: 10,
     planted_times.a_time_limit_is_counted_between_two_wall_clocks: 15,
     planted.old_silence_counts: 150,
-    planted.an_empty_directory_speaks_for_the_one_before: 30,
+    planted.an_empty_directory_speaks_for_the_one_before: 150,
     planted.a_long_lease_is_forgotten: 20,
     planted.what_goes_on_is_requeued_like_the_others: 30,
     planted.tenants_share_devices_unasked: 10,
@@ -56,6 +56,12 @@ WITHIN: Final[dict[Plant, int]] = {
 }
 
 
+# What a planted bug raises that was written for another signature than the code has now: it proves nothing.
+UNFIT: Final = ("TypeError", "AttributeError", "NameError")
+# A bug that needs a fault which few seeds have is looked for in these seeds only.
+NEEDS: Final[dict[Plant, str]] = {planted.an_empty_directory_speaks_for_the_one_before: faults.REINSTALLED}
+
+
 def planned_stop(seed: int) -> faults.Plan:
     """Nothing but the fault that this bug is about, which is rare among all others."""
     blow = faults.Blow(6.0 + seed % 5, faults.PLANNED, f"n{seed % 4}", 0.05)
@@ -66,8 +72,12 @@ def planned_stop(seed: int) -> faults.Plan:
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     for seed in range(WITHIN[plant]):
-        found = simulate(planned_stop(seed) if plant is planted.a_long_lease_is_forgotten else faults.plan(seed)).found
+        plan = planned_stop(seed) if plant is planted.a_long_lease_is_forgotten else faults.plan(seed)
+        if plant in NEEDS and all(blow.kind != NEEDS[plant] for blow in plan.blows):
+            continue
+        found = simulate(plan).found
         if found is not None:
             print(f"\n{plant.__name__}: found by {found.checker} in seed {seed}: {found.message}"[:300])
+            assert not any(f": {error}(" in found.message for error in UNFIT), f"{plant.__name__} does not fit the code: {found.message}"
             return
     pytest.fail(f"{WITHIN[plant]} seeds do not find that {plant.__doc__}")

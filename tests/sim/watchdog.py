@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.common import facts as f
-from libs.common import fold, subjects
+from libs.common import fold, reading, subjects
 from libs.common.clock import Clock
 from libs.common.cluster import Cluster
 from libs.common.messages import Heartbeat
@@ -41,7 +41,8 @@ class Watchdog:
     async def _read(self) -> None:
         async for batch in self.log.read(0):
             for entry in batch:
-                fold.apply_entry(self.cluster, entry.seq, entry.subject, f.decode(entry.data))
+                commit = reading.read(self.cluster.writers, entry.subject, entry.data)
+                fold.apply_entry(self.cluster, entry.seq, entry.subject, commit)
 
     async def _look(self) -> None:
         while True:

@@ -40,14 +40,17 @@ from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
 from tests.sim.faults import Blow, Plan
+from tests.sim.greed import with_greed
 from tests.sim.liar import Liar
 from tests.sim.log import SimStream
 from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
 from tests.sim.machine import Machine as SimMachine
 from tests.sim.machine import identity_of
+from tests.sim.meter import Meter
 from tests.sim.peers import peers_of
 from tests.sim.result import Found, Result, result_of
+from tests.sim.servers import Servers
 from tests.sim.slot import SimLeadership, Slot, cause
 from tests.sim.supervisors import SimDriver, SimMemory, SimSupervisors
 from tests.sim.truth import Running, Truth
@@ -82,7 +85,8 @@ class World:
         self.weather.now = lambda: loop.now
         self.weather.stormy = plan.storm_s > 0
         self.dice = random.Random(f"world {plan.seed}")
-        self.stream = SimStream(self._stored)
+        self.meter = Meter(any(blow.kind == faults.GREEDY for blow in plan.blows))
+        self.stream = SimStream(self._stored, self.meter.busy_s)
         self.stalled_until = 0.0
         self.leading_epoch = 0
         self.network = Network(self.weather)
@@ -92,7 +96,7 @@ class World:
         self.reference = Cluster()
         self.placements: dict[tuple[str, int], f.JobPlaced] = {}
         self.acked: list[tuple[int, str, bytes]] = []
-        self.acts = workload(plan.seed, Shape(plan.nodes), plan.storm_s)
+        self.acts = with_greed(plan, workload(plan.seed, Shape(plan.nodes), plan.storm_s))
         self.acts_acked: set[int] = set()
         self.disks_lost: dict[str, None] = {}
         self.lying = frozenset(blow.target for blow in plan.blows if blow.kind == faults.LYING)
@@ -102,6 +106,7 @@ class World:
         self.checkers = [checker(self) for checker in checkers]
         self.truth.watchers.append(self._began)
         self.slots = self._slots()
+        self.servers = Servers(self)
 
     # -- the parts ----------------------------------------------------------------------------------------------
 
@@ -197,7 +202,7 @@ class World:
         for fact in commit.facts:
             for checker in self.checkers:
                 checker.before(cluster, fact, stamp, commit)
-            change = fold.apply(cluster, fact, stamp)
+            change = self.meter.apply(cluster, fact, stamp)
             if isinstance(fact, f.JobPlaced):
                 self.placements.setdefault((fact.job_id, fact.attempt), fact)
             for checker in self.checkers:
@@ -276,6 +281,7 @@ class World:
         self.network.heal(away)
         self.stall(0.0)
         for slot in self.slots.values():
+            slot.process.silent_until = 0.0
             if slot.name not in away:
                 slot.held_until = min(slot.held_until, self.loop.now)
         for machine in self.machines.values():
@@ -321,8 +327,10 @@ class World:
                 machine.kept_until[machine.gpus[int(blow.length_s * 1_000) % len(machine.gpus)].uuid] = self.loop.now + blow.length_s
             case faults.LYING:
                 Liar(self, blow.target, self.loop.now + blow.length_s).begin()
-            case faults.REMOVED:
-                pass  # the operator's alone
+            case faults.FROZEN:
+                self.servers.freeze(blow)
+            case faults.REMOVED | faults.GREEDY:
+                pass  # the operator's alone, and the users' (`greed.py`)
             case _:
                 self._power_cut(blow)
         operators.see(self, blow)

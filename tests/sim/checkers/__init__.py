@@ -18,6 +18,7 @@ from tests.sim.checkers.devices_stay_with_their_node import DevicesStayWithTheir
 from tests.sim.checkers.epoch_never_falls import EpochNeverFalls
 from tests.sim.checkers.every_job_ends import EveryJobEnds
 from tests.sim.checkers.fifo_is_kept import FifoIsKept
+from tests.sim.checkers.folds_stay_linear import FoldsStayLinear
 from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
 from tests.sim.checkers.gangs_grow_past_nobody import GangsGrowPastNobody
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
@@ -55,6 +56,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     EpochNeverFalls,
     EveryJobEnds,
     FifoIsKept,
+    FoldsStayLinear,
     GangWholeOrNotAtAll,
     GangsGrowPastNobody,
     GpuNeverShared,

@@ -1,0 +1,28 @@
+"""Planted bugs, as `planted.py`: each lets one tenant, or one silent server, hold up the others."""
+
+import pytest
+
+from libs.common.cluster import Cluster, Job, tenant_of
+from libs.common.folds import order_fold
+from libs.common.model import JobId
+from libs.common.transport import log_jetstream
+
+
+def a_job_that_ends_is_searched_among_all_dependents(patch: pytest.MonkeyPatch) -> None:
+    """Once real: a job that ends is looked for among all that wait for the same jobs."""
+
+    def searching(cluster: Cluster, ended: Job, before: list[JobId]) -> None:
+        for other, kinds in ended.order.waits.items():
+            tenant_of(cluster, ended.tenant).dependencies -= len(kinds)
+            left = {job_id: None for job_id in cluster.dependents[other] if job_id != ended.job_id}
+            cluster.dependents[other] = left
+            if not left:
+                del cluster.dependents[other]
+        ended.order.waits, ended.order.in_vain = {}, JobId("")
+
+    patch.setattr(order_fold, "_forget", searching)
+
+
+def clients_ping_as_rarely_as_before(patch: pytest.MonkeyPatch) -> None:
+    """Once real: a client leaves a silent server later than a lease ends."""
+    patch.setattr(log_jetstream, "PING_S", 5.0)
