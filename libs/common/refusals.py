@@ -13,7 +13,7 @@ from libs.common.model import NodeId
 
 
 class Refusals(msgspec.Struct, frozen=True):
-    """`count` attempts were refused, the last one for `reason`. The job is placed nowhere until
+    """`count` attempts in a row were refused, the last one for `reason`. The job is placed nowhere until
     `not_before_ns`, and on none of the `excluded` nodes until the time that each has.
     """
 
@@ -28,6 +28,10 @@ class Refusals(msgspec.Struct, frozen=True):
         excluded = {**kept, **dict.fromkeys(nodes, excluded_until_ns)} if excluded_until_ns else kept
         count = self.count + bool(nodes)
         return Refusals(count, reason if nodes else self.reason, not_before_ns, excluded)
+
+    def after_a_run(self) -> "Refusals":
+        """After an attempt that started. What was refused before it does not count any more; nodes are avoided as long as they were."""
+        return Refusals(0, "", self.not_before_ns, self.excluded)
 
     def waits(self, now_ns: int) -> bool:
         """Whether the job is placed nowhere yet."""

@@ -160,8 +160,10 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
 
 def _note_refusals(job: Job, fact: f.JobRequeued) -> None:
     """Remember until when the next attempt waits, and which nodes it avoids. Facts of before these times have none."""
+    refused = [member for member in job.members.values() if member.state == job_life.REFUSED]
+    if job.started_ns and not refused:
+        job.refusals = job.refusals.after_a_run()
     if fact.not_before_ns:
-        refused = [member for member in job.members.values() if member.state == job_life.REFUSED]
         nodes, reason = [member.node_id for member in refused], refused[0].reason if refused else ""
         job.refusals = job.refusals.with_one_more(nodes, reason, fact.not_before_ns, fact.excluded_until_ns)
 

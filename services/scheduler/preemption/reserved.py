@@ -8,7 +8,10 @@ from services.scheduler.state import State
 
 
 def is_broken(state: State, job: Job) -> bool:
-    """A node or a device is not there any more, or somebody holds the job back."""
+    """Whether a node or a device is not there any more, or the job is held back, or waits after a refusal, or avoids one of the nodes."""
+    avoided = job.refusals.avoided(state.wall_ns)
+    if job.refusals.waits(state.wall_ns) or any(member.node_id in avoided for member in job.preemption.reserved):
+        return True
     for member in job.preemption.reserved:
         place = state.capacity.places[state.capacity.index[member.node_id]]
         if place is None or any(hold.uuid not in place.bit for hold in member.gpus):
