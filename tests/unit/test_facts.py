@@ -74,6 +74,7 @@ LEFT_AT_DEFAULT = (
     "node.registered.directory",
     *(f"node.registered.{name}" for name in ("cpus_milli", "memory_bytes", "labels", "rack", "spine", "sockets", "tells_health")),
     "node.registered.takes_controls",
+    *(f"node.registered.{name}" for name in ("drivers", "absent", "left_out")),
     "job.submitted.request",
     "model.deployed.request",
     *("replicas.scaled.grace_s", "replicas.scaled.drain_until_ns"),
