@@ -2,7 +2,7 @@
 
 from libs.common import facts as f
 from libs.common.cluster import membership_of
-from libs.common.model import NodeId
+from libs.common.model import AttemptRef, NodeId
 from services.scheduler.decide import remove_node, vacate
 from services.scheduler.placement.choose import NOTHING, choose
 from services.scheduler.placement.circles import circle_of
@@ -68,6 +68,6 @@ def test_a_lost_node_whose_job_may_go_on_is_not_removed_until_it_is_declared_dea
 
 
 def test_a_node_that_came_back_with_what_was_declared_dead_is_not_removed() -> None:
-    back = registered("n1", "g1", incarnation=2, attempts=(f.AttemptRef(job("j"), 1),))
+    back = registered("n1", "g1", incarnation=2, attempts=(AttemptRef(job("j"), 1),))
     assert remove_node(holding(dead(), REQUEUED, back), [N1]) == ()
     assert remove_node(holding(dead(), REQUEUED, back, dead(2)), [N1]) == (f.NodeRemoved(node_id=N1),)
