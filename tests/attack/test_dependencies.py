@@ -13,7 +13,7 @@ from libs.common.cluster import Cluster
 from libs.common.facts import AnyFact
 from libs.common.folds import order_fold
 from libs.common.model import JobId, TenantId
-from libs.common.ordering import AFTER_OF_TENANT_MAX
+from libs.common.ordering import AFTER_MAX, AFTER_OF_TENANT_MAX
 from libs.common.transport import snapshot
 from services.api_gateway import order_intents
 from services.api_gateway.problems import Problem
@@ -65,7 +65,7 @@ def say(state: State, facts: Iterable[AnyFact]) -> None:
 
 
 def steps(before: int, after: int) -> int:
-    """What the fold costs: all are submitted, one half of the dependents is cancelled, and then those that they waited for end."""
+    """Return the steps of the fold when all are submitted, half of the dependents are rejected, and the jobs that they wait for end."""
     cluster, first = Cluster(), held(before, Counted)
     tell(cluster, f.TermBegan(instance="a"), seq=1)
     for job_id in first:
@@ -84,9 +84,9 @@ def steps(before: int, after: int) -> int:
     return Counted.steps
 
 
-def test_the_fold_of_dependencies_is_linear_in_jobs_and_dependencies() -> None:
-    for before, after in ((16, 64), (64, 256), (128, 512)):
-        assert steps(before, after) < STEPS_EACH * (before + after + before * after)
+@pytest.mark.parametrize(("before", "after"), [(16, 64), (64, 256), (128, 512), (1, 4_096), (AFTER_MAX, AFTER_OF_TENANT_MAX // AFTER_MAX)])
+def test_the_fold_of_dependencies_is_linear_in_jobs_and_dependencies(before: int, after: int) -> None:
+    assert steps(before, after) < STEPS_EACH * (before + after + before * after)
 
 
 def test_a_tenant_over_its_dependencies_is_refused_at_the_gateway() -> None:
