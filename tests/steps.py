@@ -44,7 +44,7 @@ class Steps:
         return self._sequence(self.tree, 0, at, self._at_end if whole else lambda end: end)
 
     def search_all(self) -> list[tuple[int, int]]:
-        """What `finditer` finds, each with its beginning and end."""
+        """Return the matches that `finditer` finds, each with its beginning and end."""
         found, at = [], 0
         while at <= len(self.text):
             end = self.match(at)

@@ -43,7 +43,7 @@ _FLAGS = (
     click.option(
         "--spread",
         type=click.Choice(SPREADS),
-        help="Where there is room, keep replicas on different nodes (default) or in different racks, or do not mind (none).",
+        help="Place replicas on different nodes (default) or in different racks where there is room. none: no preference.",
     ),
     click.option("--wait", is_flag=True, help="Return when as many as asked for are ready; 1 when it crashes instead."),
     *placement_flags.NODE_FLAGS,

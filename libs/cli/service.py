@@ -50,7 +50,7 @@ def set_service(service: str, nodes: Sequence[str], uuids: Sequence[str], force:
 
 
 def _print_online(gpus: Sequence[Json]) -> None:
-    """One line per GPU. One that is unwell is in service and still takes no work."""
+    """Print one line per GPU. An unhealthy GPU can be online and still take no work."""
     for gpu in gpus:
         name = f"GPU {gpu['uuid']} of {gpu['node_id']}"
         if gpu["present"] and gpu["health"] in TAKES_WORK:

@@ -1,4 +1,4 @@
-"""The bounds of everything that a node says in a fact.
+"""The bounds of all values that a node writes in a fact.
 
 Pure. Numbers are clamped and texts are cut, so that no sum over them passes what a state can hold. A list that is too long makes the fact
 ignored. The fold applies these bounds (`fold.apply`), so that every reader finds the same. What is possible by the state alone (a job's
@@ -51,11 +51,11 @@ FactT = TypeVar("FactT", bound=msgspec.Struct)
 
 
 class _TooMany(Exception):
-    """A list is too long."""
+    """Raised for a list that is too long."""
 
 
 def bounded(fact: Fact) -> Fact | None:
-    """The fact within its bounds, the same object where it was; None when one of its lists is too long."""
+    """Return the fact with its values clamped, the same object if none was out of bounds; None if one of its lists is too long."""
     try:
         return _struct(fact)
     except _TooMany:

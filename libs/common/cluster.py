@@ -112,7 +112,7 @@ class Job(msgspec.Struct):
     array: JobId = JobId("")
     # Errors of devices that it had: which device, which error.
     gpu_errors: list[tuple[GpuId, str]] = []
-    # Of a replica that is to end: until when it may finish its answers (the wall clock; 0: it is stopped at once).
+    # End of the drain of a retired replica (the wall clock). 0: the replica is stopped at once.
     drain_until_ns: int = 0
     refusals: Refusals = Refusals()
     # The nodes of its earlier attempts.
@@ -205,7 +205,7 @@ class Node(msgspec.Struct):
     # All that it last registered, where another node claims some of it (`claim_fold.py`); how many UUIDs it ever brought into the fold.
     listed: list[GpuId] = []
     known: int = 0
-    # Of what it last registered: the devices that it does not show, how many were ignored because of UUIDS_MAX, what its agent left out.
+    # From its last registration: devices that it does not show, devices ignored because of UUIDS_MAX, and what its agent left out.
     absent: tuple[GpuId, ...] = ()
     gpus_ignored: int = 0
     left_out: tuple[str, ...] = ()
@@ -224,9 +224,9 @@ class Node(msgspec.Struct):
     reserved: dict[JobId, Member] = {}
     # Why the node gets no new placements although it is usable; empty for a node that is trusted. A registration ends it.
     distrusted: str = ""
-    # Why the servers refuse its key, for ever; empty for a node whose key counts.
+    # Reason why the servers refuse its key for ever; empty for an accepted key.
     revoked: str = ""
-    # What readers ignored of its subject since it first registered: how often, and the last of it.
+    # Commits on its subject that readers ignored since it first registered: their number, and the last one.
     ignored: int = 0
     ignored_seq: int = 0
     ignored_reason: str = ""

@@ -26,7 +26,7 @@ RESETS: Final = (DRAIN_THEN_RESET, RESET)
 APPLICATION: Final = "application"
 HARDWARE: Final = "hardware"
 
-# Whom an error reaches. `device`: all jobs that have the device. `instance`: the jobs in the MIG instance that the driver names (all that
+# The reach of an error. `device`: all jobs that have the device. `instance`: the jobs in the MIG instance that the driver names (all that
 # have the device if it names none). `fabric`: the jobs with several GPUs of the node, and the device then serves jobs with one GPU there.
 # `new_work`: no job that runs; new jobs are kept off.
 DEVICE: Final = "device"

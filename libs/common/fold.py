@@ -84,7 +84,7 @@ def _bounded(fact: AnyFact | Unknown) -> AnyFact | Unknown | None:
 
 
 def _distrust(cluster: Cluster, stamp: Stamp, reason: str) -> Change:
-    """Something of a node's subject is ignored. One that has never registered has no record to note it in."""
+    """Distrust the node after an ignored commit or fact. A node that has never registered has no record."""
     cluster.ignored += 1
     node = cluster.nodes.get(NodeId(stamp.writer_id)) if stamp.writer == subjects.NODE_KIND else None
     if node is None:

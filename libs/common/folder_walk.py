@@ -57,7 +57,7 @@ def entered(name: str, folder: int) -> int:
 
 
 def walk(top: int, enter: Enter = entered, strict: bool = False) -> Iterator[Found]:
-    """Everything below the open folder `top`, the entries of a folder before the folder itself.
+    """Yield everything below the open folder `top`, the entries of a folder before the folder itself.
 
     Entries that vanish or cannot be opened are passed over, and the walk ends where a folder was moved away from under it; with `strict`
     both raise OSError.
@@ -113,7 +113,7 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _above(folder: int, level: _Level, strict: bool) -> int:
-    """The folder that the walk came from; -1 when `folder` was moved elsewhere since. Its `..` is never read before this is proved."""
+    """Return the folder that the walk came from; -1 if `folder` was moved since. Nothing else reads its `..` before this check."""
     try:
         found = os.open("..", NAMED | os.O_DIRECTORY, dir_fd=folder)
         try:
@@ -129,7 +129,7 @@ def _above(folder: int, level: _Level, strict: bool) -> int:
 
 
 def give_tree(folder: int, name: str, uid: int, gid: int) -> None:
-    """Give the folder `name` in `folder` and everything in it to another user. Its content first, the folder itself last.
+    """Give the folder `name` in `folder` and everything in it to another user: its content first, the folder itself last.
 
     No process of that user can enter before the last step, because the folder must belong to this process and be closed to others until
     then. Files with a second name are refused: the other name may be a file of root's. Raises OSError; the folder is still closed then.
@@ -150,7 +150,7 @@ def give_tree(folder: int, name: str, uid: int, gid: int) -> None:
 
 
 def give_file(folder: int, name: str, uid: int, gid: int) -> None:
-    """Give one file or link of this process's to another user. Raises OSError for anything else, and for a file with a second name."""
+    """Give one file or link of this process to another user. Raises OSError for anything else, and for a file with a second name."""
     opened = os.open(name, NAMED, dir_fd=folder)
     try:
         status = os.fstat(opened)
@@ -167,7 +167,7 @@ def give_file(folder: int, name: str, uid: int, gid: int) -> None:
 def size_of(path: str | os.PathLike[str], leave_out: str = "") -> int:
     """Return the bytes that the files below a folder take of the disk, without the files of one name.
 
-    Holes of sparse files take none, and a file with several names counts once. What cannot be read counts nothing.
+    Holes of sparse files take none, and a file with several names counts once. Unreadable entries count nothing.
     """
     size = 0
     linked: set[tuple[int, int]] = set()
@@ -187,8 +187,8 @@ def size_of(path: str | os.PathLike[str], leave_out: str = "") -> int:
 
 
 def remove_tree(path: str | os.PathLike[str]) -> bool:
-    """Remove a folder with everything in it, or the file or link of that name. Whether it is gone. The folder that holds it must be the
-    agent's own."""
+    """Remove a folder with everything in it, or a file or link. Return whether it is gone. The folder that holds it must belong to
+    the agent."""
     parent, name = os.path.split(os.fspath(path))
     with contextlib.suppress(OSError):
         holder = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

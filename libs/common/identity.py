@@ -34,8 +34,8 @@ class Secret(msgspec.Struct):
 
 
 class Membership(msgspec.Struct):
-    """Who may be a node and who shall be none. `secret_hash` is of the invitation that still counts or was used; `public_key` is the
-    nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first. `revoked`: why the
+    """A node's membership: invited, joined, leaving or removed. `secret_hash` is of the invitation that still counts or was used;
+    `public_key` is the nkey that joined by it. `leaving`: its removal was asked for; `wait`: its jobs may end first. `revoked`: why the
     servers refuse its key; empty for a key that counts.
     """
 

@@ -1,4 +1,4 @@
-"""The means that a job needs of its node beside devices, and what a node says of each.
+"""The means that a job needs of its node beside devices, and each node's report about them.
 
 A node says that a means is enforced, or that it is lost and why (NodeRegistered.isolation). Pure.
 Placement, `muster why` and the agent read this one rule: a job goes only where nothing that it
@@ -25,7 +25,7 @@ FLAGS: Final = {IMAGES: "--image", MPS: "--isolation mps", MIG: "--mig"}
 
 
 def lost(why: str) -> str:
-    """As a node says that it lacks a means or cannot enforce a bound; with an empty `why`, that it has it."""
+    """Return a node's report that it has lost a means or a bound; with an empty `why`, that it is enforced."""
     return f"{LOST}{why}" if why else ENFORCED
 
 
@@ -42,12 +42,12 @@ def lacking(isolation: Mapping[str, str], means: Iterable[str]) -> str:
 
 
 def why_lacking(isolation: Mapping[str, str], name: str) -> str:
-    """Say why the node has lost a means, as its agent said it."""
+    """Return the reason that the agent gave for a lost means."""
     return isolation.get(name, UNNAMED.get(name, "")).removeprefix(LOST)
 
 
 def only_tenants(tenants: Iterable[str] | None) -> dict[str, str]:
-    """As a node says that it takes jobs of these tenants only; None: of all."""
+    """Return a node's report that it takes jobs of these tenants only. None: it takes all."""
     return {} if tenants is None else {TENANTS: f"{ONLY}{', '.join(tenants)}"}
 
 

@@ -39,8 +39,9 @@ def ready_count(cluster: Cluster, model: Model) -> int:
 
 
 def may_answer(job: Job) -> bool:
-    """Whether a replica can answer requests: it runs, it was ready in this attempt, and nobody has asked it to end. It may be too busy for
-    its health probe.
+    """Return whether a replica can answer requests: it runs, it was ready in this attempt, and no stop is ordered or asked for.
+
+    It may be too busy for its health probe.
     """
     member = next(iter(job.members.values()), None)
     runs = member is not None and member.state == job_life.STARTED and member.ready_ns > 0
@@ -48,7 +49,7 @@ def may_answer(job: Job) -> bool:
 
 
 def routable(cluster: Cluster, name: str) -> list[Endpoint]:
-    """Where requests to the model go, oldest replica first: to those that are ready; when none is, to those that may answer."""
+    """Return the replicas that get the model's requests, the oldest first: the ready ones, or, if none is ready, those that may answer."""
     if ready := ready_replicas(cluster, name):
         return ready
     model = cluster.models.get(name)
@@ -57,7 +58,7 @@ def routable(cluster: Cluster, name: str) -> list[Endpoint]:
 
 
 def counts(cluster: Cluster, model: Model) -> str:
-    """How many replicas run and are not ready, or wait, in words; empty when there is none."""
+    """Describe how many replicas run without being ready, and how many wait. Empty if there are none."""
     jobs = [job for job in replicas(cluster, model) if job.cancel is None and not is_ready(job)]
     unready = sum(1 for job in jobs if may_answer(job))
     starting = sum(1 for job in jobs if job.state in (job_life.PLACED, job_life.RUNNING)) - unready

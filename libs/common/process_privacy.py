@@ -14,5 +14,5 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def close_to_others() -> None:
-    """For this process and what it forks, until they execute another program. Such a process leaves no core dump."""
+    """Close this process and its forks to others until they execute another program. They leave no core dump."""
     _libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What makes a text the public nkey of a user: length, prefix, base 32 and checksum, as nats-server checks them. Pure.
+"""Checks public nkeys of users as nats-server does: length, prefix, base 32 and checksum. Pure.
 
 One malformed key makes nats-server refuse its whole file, so every component that takes a key from outside asks this
 module first. Held by tests/unit/test_public_nkey.py.

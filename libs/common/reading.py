@@ -1,8 +1,8 @@
-"""How every reader turns an entry of the log into a commit: the one place, so that all readers agree.
+"""Turns an entry of the log into a commit. All readers use this code, so that they agree.
 
 Pure. A node is an untrusted writer: its key may be stolen, and its agent may be of another version. Whatever is wrong with a node's commit
 makes the whole commit `Ignored`: it moves the position of every reader, counts as ignored, distrusts that node (`fold.py`), and stops
-no reader. Schedulers, quota and gateways are core writers: what is wrong with theirs raises Corrupt or TooNew, and needs a person.
+no reader. Schedulers, quota and gateways are core writers: a fault in their commits raises Corrupt or TooNew, and an operator must act.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from libs.common.facts import COMMIT_BYTES_MAX, NUMBER_MAX, VERSION, Commit, Ign
 from libs.common.facts.nesting import DEPTH_MAX, VALUES_MAX, too_deep
 from libs.common.facts.packing import NODE_FACTS_MAX
 
-# Writers whose commits may be anything.
+# Untrusted writers: their commits may hold anything.
 UNTRUSTED: Final = (subjects.NODE_KIND,)
 # The year 2116, in nanoseconds: a writer that continues from such a time stays below 2**63.
 AT_NS_MAX: Final = 1 << 62
@@ -59,7 +59,7 @@ def read_alone(subject: str, data: bytes) -> Commit:
 
 
 def ignored(subject: str, reason: str) -> Commit:
-    """What readers fold in place of a commit that they ignore."""
+    """A commit that readers ignore. They fold it in place of the original."""
     fact = Ignored(name=KIND, raw=b"", reason=reason[:REASON_MAX])
     return Commit(VERSION, VERSION, subject, 0, 0, 0, 0, (fact,))
 
@@ -73,21 +73,21 @@ def is_untrusted(subject: str) -> bool:
 
 
 def follows(mark: WriterMark | None, commit: Commit) -> bool:
-    """Whether the commit's number is the next one. After an ignored commit any number is: an honest agent cannot know which was counted."""
+    """Return whether the commit's number is the next one. After an ignored commit any is: the agent cannot know which was counted."""
     if mark is None:
         return commit.number == 1
     return mark.ignored or commit.number == f.next_number(mark.number)
 
 
 def _wrong_outside(subject: str, writer: str, facts: int) -> str:
-    """What is wrong with a commit of an untrusted writer before its facts are decoded, which takes time for each of them."""
+    """Return the fault of an untrusted writer's commit before its facts are decoded; empty for none. Decoding takes time for each fact."""
     if writer != subject:
         return f"it says that {writer!r} wrote it"
     return f"{facts} facts are more than {NODE_FACTS_MAX}" if facts > NODE_FACTS_MAX else ""
 
 
 def _wrong(commit: Commit) -> str:
-    """What is wrong with a readable commit of an untrusted writer; empty for nothing."""
+    """Return the fault of a readable commit of an untrusted writer; empty for none."""
     if not 1 <= commit.number <= NUMBER_MAX:
         return f"commit number {commit.number} is not in 1 to {NUMBER_MAX}"
     if not 0 <= commit.epoch <= EPOCH_MAX or not 0 <= commit.seen < 1 << 63:

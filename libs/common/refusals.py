@@ -1,6 +1,6 @@
-"""Attempts of a job that nodes refused: how many, why, and until when the job waits and avoids which nodes.
+"""Refused attempts of a job: their number, the reason, the time of the next attempt, and the nodes to avoid.
 
-Pure. JobRequeued says the times; the fold keeps them (`folds/job_fold.py`), the scheduler obeys them
+Pure. JobRequeued carries the times. The fold keeps them (`folds/job_fold.py`), the scheduler obeys them
 (`services/scheduler/attempts.py`, `buckets.py`, `queue.py`). Times are of the writers' wall clock.
 Tests: tests/unit/test_refusals.py.
 """
@@ -23,25 +23,25 @@ class Refusals(msgspec.Struct, frozen=True):
     excluded: dict[NodeId, int] = {}
 
     def with_one_more(self, nodes: Sequence[NodeId], reason: str, not_before_ns: int, excluded_until_ns: int) -> "Refusals":
-        """After another attempt, which these nodes refused. What is over by then is forgotten."""
+        """Return the refusals after one more attempt that these nodes refused. Exclusions that end before the next attempt are dropped."""
         kept = {node: until for node, until in self.excluded.items() if until > not_before_ns}
         excluded = {**kept, **dict.fromkeys(nodes, excluded_until_ns)} if excluded_until_ns else kept
         count = self.count + bool(nodes)
         return Refusals(count, reason if nodes else self.reason, not_before_ns, excluded)
 
     def after_a_run(self) -> "Refusals":
-        """After an attempt that started. What was refused before it does not count any more; nodes are avoided as long as they were."""
+        """Return the refusals after an attempt that started: the count begins at 0, and exclusions keep their times."""
         return Refusals(0, "", self.not_before_ns, self.excluded)
 
     def waits(self, now_ns: int) -> bool:
-        """Whether the job is placed nowhere yet."""
+        """Return whether the job must still wait for its next attempt."""
         return self.not_before_ns > 0 and now_ns <= self.not_before_ns
 
     def avoided(self, now_ns: int) -> tuple[NodeId, ...]:
-        """The nodes on which the job is not placed now."""
+        """Return the nodes on which the job is not placed now."""
         return tuple(sorted(node for node, until_ns in self.excluded.items() if now_ns <= until_ns))
 
     def changes_ns(self, now_ns: int) -> int:
-        """When the next of these times is over; 0 when none is to come."""
+        """Return when the next wait or exclusion ends; 0 if none is left."""
         times = [at_ns for at_ns in (self.not_before_ns, *self.excluded.values()) if at_ns >= max(1, now_ns)]
         return min(times, default=0)

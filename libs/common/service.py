@@ -42,7 +42,7 @@ AHEAD_FACTS_MAX: Final = 8_192
 # The parts of a deciding service that its pulse watches (`pulse.py`).
 READER: Final = "reader"
 DECIDER: Final = "decider"
-# How long a process may take to end once its work is over.
+# Time that a process may take to end once its work is over.
 END_S: Final = 10.0
 # New objects between two looks of the collector, and how many looks at those it takes before it looks at older ones too.
 YOUNG_MAX: Final = 10_000
@@ -61,7 +61,7 @@ class Fold(Protocol):
 
     @property
     def writers(self) -> Mapping[str, WriterMark]:
-        """Where each subject stands."""
+        """Return the last commit of each subject."""
         ...
 
     def apply_entry(self, seq: int, subject: str, commit: Commit) -> None:
@@ -79,7 +79,7 @@ class Fold(Protocol):
 
 # The next facts to record, at a time in nanoseconds: one group that belongs together, or none. The shell applies it and asks again.
 Decide = Callable[[int], Sequence[AnyFact]]
-# What is recorded in place of a group that no commit can hold.
+# Returns the facts to record in place of a group that no commit can hold.
 Smaller = Callable[[Sequence[AnyFact]], Sequence[AnyFact]]
 
 
@@ -192,7 +192,7 @@ class Shell:
             self._record(facts)
 
     def _smaller(self, facts: Sequence[AnyFact]) -> Sequence[AnyFact]:
-        """What is recorded in place of facts that fit into no commit; nothing if that does not fit either."""
+        """Return the facts to record in place of facts that fit into no commit; none if those do not fit either."""
         found = self.smaller(facts)
         if found and not f.fits(found, self.writer.subject):
             what = f"{len(found)} facts beginning with {f.kind_of(found[0])} of {f.size_of(found[0])} bytes"

@@ -13,7 +13,7 @@ from typing import Final
 
 from libs.common.cancellation import end_all
 
-# How many times tasks that end may begin others.
+# Rounds in which ending tasks may begin others.
 ENDINGS_MAX: Final = 50
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class ServingTasks:
         return task
 
     def spawn(self, work: Coroutine[None, None, None], name: str = "work") -> asyncio.Task[None]:
-        """Start a task that ends by itself (listed in `work` until then): only its error ends all."""
+        """Start a task that may end (listed in `work` until then). Only its error ends all tasks."""
         task = self._begin(work, name)
         self.work[task] = None
         task.add_done_callback(self._worked)

@@ -1,4 +1,4 @@
-"""Whether a device, a job or a node is the bad one, by who had errors where. Pure.
+"""Finds suspect devices, jobs and nodes from the errors that each of them had. Pure.
 
 The same device under different jobs that had none elsewhere: the device. The same job on different devices: the job. Errors that take the
 device itself (XID 79: it fell off its bus) are never a job's doing; several devices of one node with those: the node, its power or its bus.
@@ -26,9 +26,9 @@ def is_suspect(cluster: Cluster, job: Job) -> bool:
 
 
 def of_job(cluster: Cluster, job: Job) -> str:
-    """Empty where nothing speaks against it."""
+    """Return why it is suspect; empty if nothing speaks against it."""
     count = len(_blamed_on(cluster, job))
-    return f"it had errors on {count} different GPUs: the job is suspect rather than they" if count >= DEVICES_OF_A_BAD_JOB else ""
+    return f"it had errors on {count} different GPUs: suspect the job, not the GPUs" if count >= DEVICES_OF_A_BAD_JOB else ""
 
 
 def _blamed_on(cluster: Cluster, job: Job) -> list[GpuId]:
@@ -43,11 +43,11 @@ def _may_have_caused(cluster: Cluster, job: Job, uuid: GpuId) -> bool:
 
 
 def of_node(cluster: Cluster, node: Node) -> str:
-    """Empty where nothing speaks against it."""
+    """Return why it is suspect; empty if nothing speaks against it."""
     taken = [view for view in node_gpus(cluster, node) if any(_takes_it(error) for error in view.errors)]
     if len(taken) < DEVICES_OF_A_BAD_NODE:
         return ""
-    return f"{len(taken)} of its GPUs had errors that take a device: its power or its bus is suspect rather than they or their jobs"
+    return f"{len(taken)} of its GPUs had errors that take a device: suspect the node's power or bus, not the GPUs or their jobs"
 
 
 def _takes_it(error: GpuError) -> bool:
@@ -59,9 +59,9 @@ def _is_its_own(error: GpuError) -> bool:
 
 
 def of_device(cluster: Cluster, view: GpuView) -> str:
-    """Empty where nothing speaks against it."""
+    """Return why it is suspect; empty if nothing speaks against it."""
     jobs: dict[JobId, None] = {ref.job_id: None for error in view.errors if _is_its_own(error) for ref in error.jobs}
     only_here = [job_id for job_id in jobs if job_id not in cluster.jobs or not is_suspect(cluster, cluster.jobs[job_id])]
     if len(only_here) < JOBS_OF_A_BAD_DEVICE:
         return ""
-    return f"{len(only_here)} different jobs had errors here and nowhere else: the GPU is suspect rather than they"
+    return f"{len(only_here)} different jobs had errors here and nowhere else: suspect the GPU, not the jobs"

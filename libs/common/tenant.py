@@ -43,7 +43,7 @@ class Tenant(msgspec.Struct):
 
     @property
     def waiting_max(self) -> int:
-        """How many of its jobs may wait."""
+        """Return how many of the tenant's jobs may wait."""
         return self.max_waiting or WAITING_DEFAULT
 
     @property
@@ -62,7 +62,7 @@ class Tenant(msgspec.Struct):
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """What an ended attempt used, as UsageCharged says it."""
+    """The use of an ended attempt, as UsageCharged records it."""
 
     job_id: JobId
     attempt: int

@@ -1,10 +1,10 @@
-"""Where a writer's subject stands, in every reader. Pure."""
+"""The position of a writer's subject, equal in every reader. Pure."""
 
 import msgspec
 
 
 class WriterMark(msgspec.Struct, frozen=True):
-    """Where a writer's subject stands: its last commit. After one that was `ignored` (`reading.py`) the next may have any number."""
+    """The last commit of a writer's subject. After an `ignored` one (`reading.py`) the next may have any number."""
 
     seq: int
     number: int

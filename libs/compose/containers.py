@@ -65,7 +65,7 @@ def _served(name: str) -> dict[str, str]:
 
 
 def _client(process: str) -> dict[str, str]:
-    """What every client has; the trimmer's public key is no secret, and tells it whose snapshots to take."""
+    """Return the files of every client. The trimmer's public key is no secret: clients check snapshots with it."""
     return {AUTHORITY_FILE: AUTHORITY_FILE, "nkey.seed": _seed(process), "trimmer.pub": f"keys/{permissions.TRIMMER}.pub"}
 
 

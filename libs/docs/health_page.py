@@ -25,16 +25,16 @@ FOLLOWS = (
     "An agent that starts compares what its machine has with what the drivers show. A machine has the devices that the agent before "
     "knew (`devices-had.json` in the state directory) and those that the PCI bus lists. A device that its driver does not show stays in "
     "the inventory, out of use as `lost` (NVIDIA: `xid 79`), and its jobs end; a device that only the bus knows is named by its node and "
-    "PCI address. The commit of NodeRegistered says so, and so do `muster nodes NODE`, `muster health`, `muster doctor` and "
-    "`muster_gpu_up`. Where the vendor's library cannot be opened at all, the devices are out of use as `no_driver` and no job ends: a "
-    "library that does not match its driver says nothing about jobs that run. A lost device comes back by a start of its machine. A "
+    "PCI address. `muster nodes NODE`, `muster health`, `muster doctor` and `muster_gpu_up` show it. If the vendor's library cannot be "
+    "opened at all, the devices are out of use as `no_driver` and no job ends: a library that does not match its driver says nothing "
+    "about running jobs. A lost device comes back when its machine is started again. A "
     "device that you took out stays lost until you set MUSTER_GPUS_REMOVED to its UUID or PCI address and start the agent; a device that "
-    "is bound to another kernel driver (vfio-pci), was exchanged, or whose card is divided otherwise is forgotten by itself. An agent "
+    "is bound to another kernel driver (vfio-pci), was exchanged, or has a card that is divided otherwise is forgotten. An agent "
     "that starts with an empty state directory knows no device that has left the PCI bus.",
     "Each call into a driver has a deadline by its kind: MUSTER_DRIVER_BEGIN_MS for the first call and the first on each device, "
     "MUSTER_DRIVER_ANSWER_MS for all others, MUSTER_DRIVER_RESET_S for a reset. A device that is silent once keeps its last sample, "
-    "marked as stale, and the process that asks is begun again; it is never called clean meanwhile. A device that is silent twice within "
-    "5 minutes without an answer in between is out of use until it answers. An agent that starts again in the same boot waits "
+    "marked as stale, and the process that asks is started again. The device never counts as clean meanwhile. A device that is silent "
+    "twice within 5 minutes without an answer in between is out of use until it answers. An agent that starts again in the same boot waits "
     "MUSTER_DRIVER_ANSWER_MS at most, because the leases of its jobs run.",
     "A device whose NVLink fabric is not up (NVSwitch systems: the fabric manager has not registered it, or failed to) is degraded as "
     "`fabric`: its node takes jobs with one GPU there and no job with several, and `muster why` says so. The fabric is read with each "
@@ -88,9 +88,9 @@ FOLLOWS = (
     "counts as one of the job's own retries: most hangs are the program's, and one that always hangs must come to an end. A card that "
     "is the cause shows by the jobs that hung there and nowhere else. Where a device cannot be reset it is used on once it is proved free. "
     "The time is counted anew by each agent.",
-    "Who is the bad one is told from who had errors where: a GPU on which three different jobs had errors that had none elsewhere is named "
-    "by `muster health --gpu-id`, a job that had errors on different GPUs by `muster describe`. An error that takes the device itself "
-    "(`reboot_node`, `replace`) is never held against a job; a node of which three GPUs had one is named by `muster nodes NODE`.",
+    "Suspects: `muster health --gpu-id` names a GPU on which three different jobs had errors, if those jobs had none elsewhere. "
+    "`muster describe` names a job that had errors on different GPUs. An error that takes the device itself (`reboot_node`, `replace`) "
+    "never counts against a job; `muster nodes NODE` names a node of which three GPUs had such an error.",
     "MUSTER_HEALTH_SHADOW=1: errors are recorded with their verdicts, marked as shadow, and nothing follows, "
     "but that a job ends by its own `--hang-timeout`.",
 )
@@ -126,13 +126,14 @@ def health() -> str:
         "## Where errors are heard, and what follows",
         *FOLLOWS,
         "## On simulated devices",
-        "Each node of `muster up` has two pipes in its state directory; what is written there has happened to its devices, by the same way "
-        "as for real ones. The kernel's log, in the kernel's own form, and an event of the driver (vendor, address, kind, number, words); "
-        "of the kind `reading` it is what the device tells of itself from then on (`link 3 replay` is the counter of one link):",
+        "Each node of `muster up` has two pipes in its state directory. The agent reads what you write there as events of its devices, "
+        "as for real ones. One takes lines of the kernel's log in the kernel's own form, the other events of the driver (vendor, address, "
+        "kind, number, words). An event of the kind `reading` sets what the device reports from then on (`link 3 replay`: the counter of "
+        "one link):",
         block(PLAYED, "sh"),
         "## The catalogue",
         f"Edition {code(ours.edition)}. Rows are data (`libs/common/error_catalogue.json`); of several that fit the first counts. "
-        "The driver's recovery field and Xid 154 go before every row. Whom an error reaches:",
+        "The driver's recovery field and Xid 154 go before every row. The reach of an error:",
         table(("reach", "what it means"), [(code(reach), REACH[reach]) for reach in e.REACHES]),
         table(ROW, [_row(row) for row in ours.rows]),
         "## The other catalogue",

@@ -145,7 +145,7 @@ def port(number: int) -> Finding:
 
 
 def drivers(state: Path | None = None) -> list[Finding]:
-    """What the agent's own code says of each vendor that it can drive, and of each GPU that an agent with this state had."""
+    """Run the agent's own survey: each vendor that it can drive, and each GPU that an agent with this state knew."""
     try:
         found = local_gpus.look(str(state or ""))
     except Unavailable as error:

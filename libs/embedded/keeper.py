@@ -83,7 +83,7 @@ class Keeper:
         return changed
 
     async def _accept(self, wanted: Admitted, farewell_ms: int) -> bool:
-        """Have the server take these nodes. A removed node is told why first; a revoked one loses its key at once.
+        """Have the server accept these nodes. A removed node first gets the reason; a revoked node loses its key at once.
 
         Connections whose account and key stay are not touched; those of keys that are gone are closed. False if the file could not be
         written: it is tried again with the next answer.

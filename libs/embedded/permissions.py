@@ -5,7 +5,7 @@ Each writer may publish its own facts subject and no other. A permission list al
 answers a request on any subject that the request names, so a process could have an acknowledgement or a stored message
 written into another's facts. A node therefore lives in an account of its own, where nothing but what it imports exists;
 and nobody has `allow_responses`: who answers may publish to the inboxes of those who may ask, and to nothing else.
-Nobody may delete or change FACTS, and only the trimmer may purge it.
+No client may delete or change FACTS, and only the trimmer may purge it.
 A node writes the keys of its own output alone. Held on a real server by tests/integration/test_embedded_permissions.py.
 """
 

@@ -1,6 +1,6 @@
 """Writes a nats-server's file so that the server can always read it: each row is checked, then the whole by the server itself.
 
-The old file stays until `nats-server -t` has accepted the new one. A node whose row is bad is left out, so it can neither
+The old file stays until `nats-server -t` has accepted the new one. A node with a bad row is left out, so it can neither
 keep other nodes from joining nor keep the key of a removed node valid. Held by tests/attack/test_joining.py.
 """
 
@@ -39,7 +39,7 @@ def write(binary: str, path: Path, server: Server, fleet: Fleet, public_keys: Ma
     nodes = accepted.nodes
     if tried(nodes):
         if why := tried({}):
-            raise Refused(f"nats-server refuses the new {path} ({why}), which is not put in place: check what this process was given")
+            raise Refused(f"nats-server refuses the new {path} ({why}), so the old file stays: check this process's settings")
         nodes, failed = _divided(nodes, tried)
         refused |= failed
     write_private(path, text(nodes))

@@ -80,7 +80,7 @@ def listening_fault(host: str, port: int) -> int | None:
 
 
 def config_file(state: Path, name: str) -> Path:
-    """Where `write_config` puts the file of the server of that name."""
+    """Return the path of the file that `write_config` writes for the server."""
     return state / f"{name}.conf"
 
 

@@ -1,4 +1,4 @@
-"""Watches one nats-server's own word on its store, and has the server started again when it lost the store.
+"""Watches what one nats-server reports about its store, and has the server started again when it lost the store.
 
 A server whose disk was full once switches JetStream off and stays without it when space is free again. Only a new
 start helps. The server says so itself on its monitoring port. Test: tests/unit/test_store_watch.py.
@@ -12,7 +12,7 @@ import aiohttp
 
 EVERY_S: Final = 1.0
 ANSWER_S: Final = 2.0
-# So many bad answers in a row, after a good one, are not an election or a slow disk.
+# Bad answers in a row, after a good one, that cannot be an election or a slow disk.
 BAD_MAX: Final = 15
 
 

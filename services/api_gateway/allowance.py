@@ -1,4 +1,4 @@
-"""How many bytes of the log each tenant's requests may take in a minute: a token bucket by tenant, made of the log.
+"""Bounds the bytes that each tenant's requests add to the log in a minute: a token bucket by tenant, folded from the log.
 
 Pure. Every gateway folds the same commits with the same times, so gateways whose clocks agree know the same levels;
 beside that a gateway counts what it has not read back yet. A time ahead of the reader's own clock counts as now, so that
@@ -38,11 +38,11 @@ class Allowance:
         return -(-over * MINUTE_NS // (self.per_minute * SECOND_NS)) if over > 0 else 0
 
     def begin(self, tenant: str, size: int) -> None:
-        """So many bytes are on their way to the log."""
+        """Count bytes that are on their way to the log."""
         self.under_way[tenant] = self.under_way.get(tenant, 0) + size
 
     def end(self, tenant: str, size: int) -> None:
-        """They are folded, or never will be."""
+        """Uncount bytes that are folded, or never will be."""
         self.under_way[tenant] -= size
         if not self.under_way[tenant]:
             del self.under_way[tenant]

@@ -1,4 +1,4 @@
-"""One request at a time for each thing that an Idempotency-Key makes: the next one sees what the first has recorded.
+"""Runs requests with one Idempotency-Key one after the other, so that each sees what the first has recorded.
 
 Without it, requests that arrive together all find that the thing is not there, and each records it. Two gateways do not wait for each
 other: docs/decisions/0027-one-gateway-records-a-key-once.md. Held by tests/integration/test_gateway_idempotency.py.

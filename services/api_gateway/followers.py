@@ -1,4 +1,4 @@
-"""How many clients may follow at one gateway: by tenant and by job. Beyond that a gateway answers 429.
+"""Bounds the clients that follow at one gateway, by tenant and by job. Beyond the bound the gateway answers 429.
 
 A follower is an open answer that ends when its client leaves: output, an attachment, events, a watch,
 a channel into a job. Its place is taken before the answer begins, and given back when it is over.
@@ -17,7 +17,7 @@ RETRY_AFTER_S: Final = 10
 
 
 class Followers:
-    """The places of one gateway. What is about no job counts for its tenant alone."""
+    """The followers of one gateway. A follower of no job counts for its tenant only."""
 
     def __init__(self, per_tenant: int, per_job: int) -> None:
         self.per_tenant = per_tenant
@@ -26,7 +26,7 @@ class Followers:
         self.by_job: Counter[str] = Counter()
 
     def take(self, tenant: str, job_id: str = "") -> "Place":
-        """Raises Problem 429."""
+        """Return a place for a new follower. Raises Problem 429 if the tenant or the job has its maximum."""
         if self.by_tenant[tenant] >= self.per_tenant:
             text = f"tenant {tenant} has {self.per_tenant} followers and channels open at this gateway, and may have no more"
             raise Problem(429, f"{text}: close one, or ask another gateway", retry_after_s=RETRY_AFTER_S)
@@ -37,7 +37,7 @@ class Followers:
 
 
 class Place:
-    """One follower's. It is given back once, however often that is said."""
+    """The place of one follower. Further calls of `leave` do nothing."""
 
     def __init__(self, followers: Followers, tenant: str, job_id: str) -> None:
         self.followers = followers
@@ -58,7 +58,7 @@ class Place:
 
 
 class Following(StreamingResponse):
-    """A streamed answer that holds a place until it is over, however it ends."""
+    """A streamed answer that holds a place until it ends, also by an error."""
 
     place: Place
 

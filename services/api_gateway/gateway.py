@@ -60,7 +60,7 @@ from services.api_gateway.vitals import Pulse
 # The loop serves requests between slices of a long batch.
 FOLD_SLICE_FACTS: Final = 500
 SURVEY_EVERY_S: Final = 2.0
-# What the server keeps beside a commit's bytes: subject and headers, roughly.
+# Bytes that the server stores beside a commit: subject and headers, roughly.
 ENTRY_BYTES: Final = 250
 TENANT_PART: Final = 50
 TENANT_BYTES_MIN: Final = 1 << 20
@@ -208,7 +208,7 @@ class Gateway:
         return len(changes)
 
     def _note_bytes(self, entry: Entry, commit: Commit) -> None:
-        """What the commit took of the log, and of its tenants' allowances."""
+        """Charge the commit's bytes to the log and to its tenants' allowances."""
         if self.caught_up and self.settings.stream_bytes:
             self.fill += (len(entry.data) + ENTRY_BYTES) / self.settings.stream_bytes
         if subjects.writer_kind(entry.subject) == subjects.GATEWAY_KIND:
@@ -217,7 +217,7 @@ class Gateway:
                     self.allowance.recorded(tenant, f.size_of(fact), commit.at_ns, self.clock.wall_ns())
 
     def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
-        """On whose account a user's fact is; empty for what only operators and gateways record."""
+        """Return the tenant that a user's fact is charged to; empty for facts that only operators and gateways record."""
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
         model = self.cluster.models.get(fact.name) if isinstance(fact, f.ModelScaled | f.ModelUndeployed) else None
         return getattr(fact, "tenant", "") or (job.tenant if job is not None else model.tenant if model is not None else "")
@@ -270,8 +270,8 @@ class Gateway:
         bounded = tenant and level < room.ENDINGS and not isinstance(facts[0], room.BY_ADMINISTRATORS)
         wait_s = self.allowance.wait_s(tenant, size, self.clock.wall_ns()) if bounded else 0
         if wait_s:
-            text = f"tenant {tenant} may add {self.allowance.per_minute} bytes a minute to the log, and has"
-            raise Problem(429, f"{text}: try again in {wait_s} s, or ask for less (MUSTER_TENANT_BYTES_PER_MINUTE)", retry_after_s=wait_s)
+            text = f"tenant {tenant} may add {self.allowance.per_minute} bytes a minute to the log, and has used them up"
+            raise Problem(429, f"{text}: try again in {wait_s} s, send less, or raise MUSTER_TENANT_BYTES_PER_MINUTE", retry_after_s=wait_s)
         self.allowance.begin(tenant, size)
         try:
             return await self._stored(facts)
@@ -295,7 +295,7 @@ class Gateway:
         """Wait until `seq` is folded. Raises Refused for one that the log has not reached, Problem 503 after MUSTER_SETTLE_MS."""
         wait_s = self.settings.settle_ms / 1_000
         if seq > self.cluster.seq and seq > (last := (await self.log.bounds())[1]):
-            raise Refused(f"min_seq {seq} is no sequence of this log, whose last one is {last}: give one that an answer named as its `seq`")
+            raise Refused(f"min_seq {seq} is no sequence of this log, whose last one is {last}: give the `seq` of an earlier answer")
         try:
             async with asyncio.timeout(wait_s):
                 await self._folded(seq)

@@ -1,4 +1,4 @@
-"""How much each node may write to the log: a gateway counts it and has the servers refuse the key of a node that writes more.
+"""Bounds what each node writes to the log: the gateway has the servers refuse the key of a node that writes more.
 
 Pure. Facts that move a job on are paid for by the job, for a job has few such facts. All others drain from the
 node's level at a steady rate, which grows with the jobs that live there. A gateway counts what nodes send now, by its
@@ -14,11 +14,11 @@ from libs.common.change import NOTHING, Change
 from libs.common.facts import Commit
 from libs.common.model import NodeId
 
-# What a commit costs beside its own bytes: the servers sync it, and every reader folds it.
+# Cost of a commit beside its own bytes: the servers sync it, and every reader folds it.
 COMMIT_BYTES: Final = 1 << 10
-# What a fact that moves a job on pays for: its own commit, and errors or checkpoints beside it.
+# Credit for a fact that moves a job on: it pays for its own commit, and for errors or checkpoints.
 MOVE_BYTES: Final = 3 << 10
-# What drains in a second, of a node without jobs, and for each job that lives there.
+# Bytes that drain in a second: for a node without jobs, and for each job that lives there.
 BYTES_PER_S: Final = 4 << 10
 MOVES: Final = (f.JobStarted, f.JobFinished, f.JobRefused, f.JobReleased)
 SECOND_NS: Final = 1_000_000_000

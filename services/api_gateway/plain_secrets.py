@@ -38,7 +38,7 @@ def in_text(text: str) -> str:
 
 
 def in_command(words: Iterable[str]) -> str:
-    """Return the same for a command line, whose flags and assignments are searched too."""
+    """Return the same for a command line. Its flags and assignments are searched too."""
     text = " ".join(words)
     if what := in_text(text):
         return what

@@ -149,7 +149,7 @@ class Reader:
             raise
 
     async def _together(self, offset: int, wait_ms: int) -> OutputChunk:
-        """One ask for all followers of this gateway that wait for the same bytes: an idle follower costs the node nothing.
+        """Ask the node once for all followers of this gateway that wait for the same bytes. An idle follower costs the node nothing.
 
         The ask goes on when one of them leaves; it ends with its time.
         """
@@ -183,7 +183,7 @@ class Reader:
                 yield Piece(max(offset, begin), fresh, TAIL)
 
     async def _stored(self) -> bytes | None:
-        """What this member's own node stored, or an agent of an earlier version. Raises Unavailable."""
+        """Return the bytes that this member's own node, or an agent of an earlier version, stored. Raises Unavailable."""
         member = (self.job.job_id, self.attempt, self.rank, self.stream)
         keys = [earlier_output_key(*member)] if self.node_id is None else [output_key(self.node_id, *member), earlier_output_key(*member)]
         for key in keys:
@@ -219,7 +219,7 @@ class Reader:
 
 
 def _answered(asks: dict[OutputKey, asyncio.Task[OutputChunk]], key: OutputKey, done: asyncio.Task[OutputChunk]) -> None:
-    """Who waited has the answer; if all have left, its error is of no interest."""
+    """Forget the shared question. If all askers have left, mark its error as seen."""
     asks.pop(key, None)
     if not done.cancelled():
         done.exception()

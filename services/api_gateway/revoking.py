@@ -40,7 +40,7 @@ class NodeWrites:
         await self.gateway.bus.subscribe(subjects.node("*"), self._on_commit)
 
     async def _on_commit(self, subject: str, data: bytes) -> None:
-        """A node sends a commit, which the log may store or drop."""
+        """Charge a commit that a node sends. The log may store or drop it."""
         node_id = NodeId(subjects.node_of(subject))
         node = self.gateway.cluster.nodes.get(node_id)
         jobs = len(node.members) if node is not None else 0
@@ -48,7 +48,7 @@ class NodeWrites:
             self.gateway.start(self._revoke(node_id))
 
     def folded(self, subject: str, commit: Commit, changes: Sequence[Change]) -> None:
-        """The log holds a commit: what moved a job on is no burden of its node."""
+        """Credit the node for facts of a stored commit that move a job on."""
         if reading.is_untrusted(subject):
             self.budget.moved(NodeId(subjects.node_of(subject)), moves_of(commit, changes))
 

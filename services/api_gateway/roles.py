@@ -160,7 +160,7 @@ def sees(principal: Principal, tenant: str) -> bool:
 
 
 def eyes(principal: Principal) -> str | None:
-    """The tenant whose names an explanation may say to the principal; None: all."""
+    """Return the only tenant that an explanation may name to the principal; None: it may name all."""
     return None if sees_all(principal) else principal.tenant
 
 

@@ -1,9 +1,8 @@
-"""How full the log may be for each kind of fact that a gateway records. One table, pure.
+"""Fill levels of the log up to which a gateway records each kind of fact. One table, pure.
 
-Ordinary submissions stop first, then other changes that users ask for, then access records and what
-must be on the record with one. What ends something has nearly all of the log. What the scheduler,
-quota and the agents record (releases, ends, terms, leases, charges) passes no gateway: the rest of
-the log is theirs. Held by tests/unit/test_room.py.
+Submissions stop first, then other changes that users ask for, then access records and the changes
+that need one. Facts that end something may use nearly all of the log. The rest is for the facts of
+the scheduler, quota and the agents (releases, ends, terms, leases, charges): they pass no gateway. Held by tests/unit/test_room.py.
 """
 
 from typing import Final
@@ -45,10 +44,10 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
 }
 
 
-# What an administrator records about a tenant takes none of that tenant's bytes: it is how a flood is stopped.
+# Facts that administrators record about a tenant take none of its bytes, because they stop a flood.
 BY_ADMINISTRATORS: Final = (f.TenantSet, f.KeyCreated, f.KeyRotated, f.NodeInvited, f.NodeJoined)
 
 
 def level_of(fact: AnyFact) -> float:
-    """Return the part of the log's bytes from which on a gateway refuses this fact; it goes by the first fact of a commit."""
+    """Return the fill level from which on a gateway refuses this fact. The first fact of a commit decides."""
     return LEVELS[type(fact)]

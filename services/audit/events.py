@@ -87,7 +87,7 @@ def source_of(cluster_id: str) -> str:
 
 
 def events(record: Record, source: str, repeated: frozenset[int] = frozenset()) -> Iterator[tuple[Position, CloudEvent]]:
-    """All events of a commit, in order, each with its place. `repeated`: the positions of submissions that every fold ignores."""
+    """Return all events of a commit, in order, each with its place. `repeated`: the positions of submissions that every fold ignores."""
     if read(record.seq, record.data) == UNREADABLE:
         yield _event(record, source, Position(record.seq, 0), UNREADABLE_KIND, 0, {"commit": _plain(record.data, 0)})
         return

@@ -31,7 +31,7 @@ def records_from(store: Store, after: Position, limit: int | None = None) -> Ite
 
 
 def events_of(store: Store, record: Record, source: str) -> Iterator[tuple[Position, CloudEvent]]:
-    """All events of a commit of this archive. Raises as the store does."""
+    """Return all events of a commit of this archive. Raises as the store does."""
     return events(record, source, repeated(store, record))
 
 

@@ -1,4 +1,4 @@
-"""Which submissions of an archived commit every fold ignores: those of a job that it knows already.
+"""Finds submissions of an archived commit that every fold ignores, because it knows their job already.
 
 Two gateways that are given one Idempotency-Key at the same moment may each record the job (decision 27). The fold keeps the first one
 (`job_fold.submitted`) until ENDED_JOBS_KEPT jobs have ended after it; by the same rule such a submission is here the first one of its life
@@ -13,12 +13,12 @@ from services.audit.reading import FactRow, commit_facts, read
 from services.audit.store import Record, Store
 
 SUBMITTED: Final = "job.submitted"
-# What ends a job.
+# Facts that end a job.
 ENDS: Final = ("job.closed", "job.rejected")
 
 
 def repeated(store: Store, record: Record) -> frozenset[int]:
-    """The positions of the ignored submissions in this commit. Only a job with an Idempotency-Key (`request`) can have two."""
+    """Return the positions of the ignored submissions in this commit. Only a job with an Idempotency-Key (`request`) can have two."""
     rows = [row for row in read(record.seq, record.data).facts if row.kind == SUBMITTED and row.job_id]
     if not rows:
         return frozenset()
@@ -28,7 +28,7 @@ def repeated(store: Store, record: Record) -> frozenset[int]:
 
 
 def _is_known(store: Store, row: FactRow) -> bool:
-    """Whether the fold had the job when this submission came."""
+    """Return whether the fold had the job when this submission came."""
     known_since = 0
     for seq, position in store.seqs_of(row.job_id or "", (SUBMITTED,), row.seq):
         if (seq, position) >= (row.seq, row.position):
@@ -39,6 +39,6 @@ def _is_known(store: Store, row: FactRow) -> bool:
 
 
 def _is_forgotten(store: Store, job_id: str, since: int, upto: int) -> bool:
-    """Whether a job submitted at `since` ended and left the fold before `upto`."""
+    """Return whether a job submitted at `since` ended and left the fold before `upto`."""
     ended = next((seq for seq, _ in store.seqs_of(job_id, ENDS, upto) if seq > since), 0)
     return ended > 0 and store.count(ENDS, ended, upto) >= ENDED_JOBS_KEPT

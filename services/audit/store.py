@@ -145,13 +145,13 @@ class Store:
         return [FactRow(*row) for row in self._rows("reading facts", query)]
 
     def seqs_of(self, job: str, kinds: Sequence[str], upto: int) -> list[tuple[int, int]]:
-        """Where the facts of these kinds about a job stand, in order, those of commit `upto` and before."""
+        """Return the positions of a job's facts of these kinds, in order, up to and including commit `upto`."""
         c = FACTS.c
         query = sa.select(c.seq, c.position).where(c.job_id == job, c.seq <= upto, c.kind.in_(kinds)).order_by(c.seq, c.position)
         return [(int(row[0]), int(row[1])) for row in self._rows("looking up facts", query)]
 
     def count(self, kinds: Sequence[str], after: int, before: int) -> int:
-        """How many facts of these kinds stand between two commits, these not counted."""
+        """Return how many facts of these kinds stand between two commits, without those of the two."""
         c = FACTS.c
         query = sa.select(sa.func.count()).where(c.kind.in_(kinds), c.seq > after, c.seq < before)
         return int(self._rows("counting facts", query)[0][0])

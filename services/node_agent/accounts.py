@@ -1,4 +1,4 @@
-"""Which Unix user a job runs as: one per tenant where the agent is root, unless the operator says otherwise.
+"""Chooses the Unix user of a job: one per tenant where the agent is root, unless the operator says otherwise.
 
 MUSTER_JOB_USERS maps submitters to users of this machine: "team/ann=ann,bob=u1002,lab/*=lab,*=jobs". A tenant's user goes before a
 user, that before a tenant, that before all others; `self` is the agent's own user. For a submitter that is not named, root takes the
@@ -17,7 +17,7 @@ from services.node_agent.tenant_numbers import TenantNumbers, bounds
 
 ALL_OTHERS: Final = "*"
 SELF: Final = "self"
-# The tenant whose jobs may share the user of an agent that is not root.
+# The only tenant that may share the user of an agent that is not root.
 OWN_TENANT: Final = "default"
 # Groups to which machines give the device nodes of GPUs; which GPUs a job can open is the device filter's.
 DEVICE_GROUPS: Final = ("video", "render")
@@ -58,7 +58,7 @@ def name_of(users: Mapping[str, str], tenant: str, user: str) -> str:
 
 
 def shares_agent(users: Mapping[str, str], tenant: str, user: str) -> bool:
-    """Whether the job runs as the agent's own user. Raises Refused if an agent that is not root may not run it at all."""
+    """Return whether the job runs as the agent's own user. Raises Refused if an agent that is not root may not run it."""
     name = name_of(users, tenant, user)
     if name == SELF:
         return True
@@ -97,7 +97,7 @@ def account(name: str) -> Account:
 
 
 def lost(users: Mapping[str, str], numbers: TenantNumbers) -> str:
-    """Why users do not keep the jobs of this node apart; empty if they do. Raises Refused for a range that is none."""
+    """Return why users do not keep the jobs of this node apart; empty if they do. Raises Refused for an invalid range."""
     if os.geteuid() != 0:
         who = own_tenants(users)
         taken = f"it takes jobs of {', '.join(who)} only" if who is not None else "it takes jobs of all tenants"
@@ -112,7 +112,7 @@ def lost(users: Mapping[str, str], numbers: TenantNumbers) -> str:
 
 
 def own_tenants(users: Mapping[str, str]) -> list[str] | None:
-    """The tenants whose jobs this agent takes; None: all. Root takes all."""
+    """Return the tenants that this agent takes jobs of; None: all. Root takes all."""
     if os.geteuid() == 0 or any(name in (SELF, _own_name()) for who, name in users.items() if "/" not in who):
         return None
     named = [who.partition("/")[0] for who, name in users.items() if name in (SELF, _own_name())]

@@ -63,5 +63,5 @@ class Attempt(msgspec.Struct, kw_only=True):
 
     @property
     def joins_gpus(self) -> bool:
-        """Whether it has several GPUs of this node that reach each other over links: MIG instances do not."""
+        """Return whether the attempt has several GPUs of this node that use links. MIG instances use none."""
         return len({uuid for uuid in self.gpus if uuid not in self.slices}) > 1

@@ -39,7 +39,7 @@ def without_nodes(driver: Driver, uuids: Iterable[GpuId]) -> list[GpuId]:
 
 
 def isolation(said: Mapping[str, str], driver: Driver, gpus: Iterable[Gpu]) -> dict[str, str]:
-    """As NodeRegistered says it: devices whose nodes were not found are open to every job, and only root can make MIG instances."""
+    """Return the isolation for NodeRegistered. Devices without found nodes are open to all jobs, and only root makes MIG instances."""
     inventory = list(gpus)
     found = dict(said)
     unseen = without_nodes(driver, (gpu.uuid for gpu in inventory))

@@ -35,7 +35,7 @@ class JobShare(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What the agent knows of a device: how often each error was recorded, and for each trouble what it does to the device's health."""
+    """The agent's record of a device: how often each error was recorded, and the health that each trouble gives it."""
 
     errors: Mapping[str, int]
     troubles: Mapping[str, str]

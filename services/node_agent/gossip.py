@@ -82,14 +82,14 @@ def ask(gossip: Gossip, nonce: bytes, now_ns: int) -> int:
 
 
 def cookie(nonce: bytes, peer: NodeId) -> bytes:
-    """What an ask of this round carries to one peer: only that one can answer with it, so no other sender's answer is worth a signature
-    check.
+    """Return the cookie for one peer in this round. Only that peer can answer with it, so other answers are dropped without a
+    signature check.
     """
     return hashlib.blake2b(peer.encode(), key=nonce, digest_size=COOKIE_BYTES).digest()
 
 
 def expects(gossip: Gossip, peer: NodeId, found: bytes) -> bool:
-    """Whether `found` is the cookie that this peer was given in the present round."""
+    """Return whether `found` is the cookie of this peer in the present round."""
     return bool(gossip.nonce) and found == cookie(gossip.nonce, peer)
 
 

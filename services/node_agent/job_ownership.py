@@ -43,7 +43,7 @@ def give(jobs_dir: Path, job_dir: str, account: Account) -> None:
 
 
 def is_passable(state_dir: Path) -> bool:
-    """Whether users without a name on this machine can pass to a node's state directory."""
+    """Return whether users without a name on this machine can pass to a node's state directory."""
     return all(stat.S_IMODE(os.stat(folder).st_mode) & 0o001 for folder in state_dir.parents)
 
 
@@ -73,5 +73,5 @@ def _make_file(folder: int, name: str, account: Account) -> None:
 
 
 def unnoted() -> list[int]:
-    """The user to read files as for an attempt whose marker names none (an older agent wrote it): root reads them as nobody."""
+    """Return the user that reads files of an attempt without a user in its marker (an older agent wrote it): `nobody` for root."""
     return [OVERFLOW, OVERFLOW] if os.geteuid() == 0 else []

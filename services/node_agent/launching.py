@@ -64,7 +64,7 @@ async def launch_of(
 
 
 async def _account(machine: Machine, order: StartOrder) -> accounts.Account | None:
-    """None: the agent's own user. Raises Refused."""
+    """Return the job's user; None: the agent's own. Raises Refused."""
     if accounts.shares_agent(machine.users, order.tenant, order.user):
         return None
     return await asyncio.to_thread(accounts.account_of, machine.users, machine.numbers, order.tenant, order.user)

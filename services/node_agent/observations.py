@@ -39,9 +39,10 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """How a replica is asked whether it is ready, how long it may be not, and the time that its end then has between TERM and KILL.
+    """The readiness probe of a replica, its startup timeout, and the time between TERM and KILL when it fails.
 
-    A ready one is asked every `interval_s`, has `answer_s` to answer (0: the node's own setting), and is unready after `failures` in a row.
+    A ready one is probed every `interval_s`. It has `answer_s` to answer (0: the node's own setting), and is unready after
+    `failures` in a row.
     """
 
     port: int
@@ -155,7 +156,7 @@ class EvidenceSaved(msgspec.Struct, frozen=True):
 
 
 class DeviceErred(msgspec.Struct, frozen=True):
-    """An error of a device was told by `source`; `key` is the attempt whose process did it, where that is known.
+    """An error of a device, reported by `source`; `key` is the attempt whose process did it, where that is known.
 
     `slices` are the memory slices of the MIG instance that the driver named; 0: that instance is gone; None: the driver named none, or one
     that is not known.

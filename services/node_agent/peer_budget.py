@@ -1,8 +1,8 @@
-"""How many datagrams an agent reads in one window, by who sent them. Pure.
+"""Bounds the datagrams that an agent reads in one window, by sender. Pure.
 
-Verifying a signature costs 0.1 ms, and any local process can send. So each kind of sender has a budget of its own, and none of
-them can use up another's: the address of a roster member, the senders that the roster does not know, the answer that carries
-the cookie of this round (which only the peer that was asked knows), and last the identity whose signature was verified.
+Verifying a signature costs 0.1 ms, and any local process can send. So each kind of sender has a budget of its own, and cannot use up
+another's: the address of a roster member, senders that the roster does not know, answers that carry the cookie of
+this round (only the asked peer knows it), and identities with a verified signature.
 """
 
 from typing import Final
@@ -13,9 +13,9 @@ from libs.common.model import NodeId
 HEARD_PER_NODE: Final = 8
 # Signatures that are verified in one window for senders that the roster does not know, for example an agent with a new port.
 STRANGERS_MAX: Final = 256
-# More datagrams of strangers, or of one address, are a flood, whatever they contain: the socket then hears the other addresses alone.
+# More datagrams of strangers, or of one address, are a flood, whatever they contain: the socket then reads the other addresses alone.
 FLOOD_HEARD: Final = 2_000
-# It hears them alone for so many windows, and then tries again.
+# Windows for which the socket reads those addresses alone before it tries all again.
 NARROW_WINDOWS: Final = 8
 
 
@@ -55,18 +55,18 @@ class Budget:
         return now_ns < self.narrow_until_ns
 
     def may_verify_ask(self, sender: str, known: bool) -> bool:
-        """Whether a question's signature is worth its cost. `known`: the sender's address is one of the roster."""
+        """Return whether to verify a question's signature. `known`: the sender's address is one of the roster."""
         if known:
             return _counts(self.addresses, sender)
         self.strangers += 1
         return self.strangers <= STRANGERS_MAX
 
     def may_verify_answer(self, node_id: NodeId) -> bool:
-        """The same for an answer with the cookie that this node was given."""
+        """Return whether to verify an answer that carries the cookie of this node."""
         return _counts(self.answers, node_id)
 
     def may_believe(self, node_id: NodeId) -> bool:
-        """Whether an identity whose signature was verified may say one thing more."""
+        """Return whether an identity with a verified signature may send one more datagram."""
         return _counts(self.identities, node_id)
 
 

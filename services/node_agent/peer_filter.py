@@ -1,7 +1,7 @@
 """A classic BPF program for the peers' UDP socket: the kernel drops what no peer can have sent, before it takes a place in the socket's
 buffer. Pure; `peers_udp.py` attaches it, which needs no privilege.
 
-By itself it drops datagrams that are too short or too long. Narrowed, it also drops those whose source address and port are not
+It drops datagrams that are too short or too long. Narrowed, it also drops those whose source address and port are not
 given. No process of this host can send from a port that an agent's socket has.
 """
 
@@ -22,7 +22,7 @@ _JUMP_AT_LEAST: Final = 0x35
 _JUMP: Final = 0x05
 _RETURN: Final = 0x06
 _WHOLE: Final = 0xFFFF
-# Where the filter of a UDP socket finds things: from the UDP header, and (this offset) from the IPv4 header.
+# Offsets in the filter of a UDP socket count from the UDP header; plus this one, from the IPv4 header.
 _NETWORK: Final = 0xFFF00000
 _SOURCE_ADDRESS: Final = _NETWORK + 12
 _SOURCE_PORT: Final = 0
@@ -53,7 +53,7 @@ def program(bytes_min: int, bytes_max: int, senders: Sequence[tuple[str, int]] |
 
 
 def _by_address(senders: Sequence[tuple[str, int]]) -> Mapping[int, list[int]] | None:
-    """None when one of them is no IPv4 address."""
+    """Return the ports by address; None if one of them is no IPv4 address."""
     found: dict[int, list[int]] = {}
     try:
         for host, port in senders:

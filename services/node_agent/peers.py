@@ -50,7 +50,7 @@ class Channel(Protocol):
         ...
 
     def narrow(self, senders: Sequence[str] | None) -> None:
-        """Drop what comes from other addresses, as early as this channel can; None: hear all."""
+        """Drop datagrams from other addresses, as early as this channel can; None: read all."""
         ...
 
 
@@ -107,7 +107,7 @@ class Peers:
         self.budget = Budget()
         self.addresses: frozenset[str] = frozenset()
         self.narrowed: frozenset[str] | None = None
-        # Peers whose questions name their recipient: a question of theirs that names none is an old one.
+        # Peers that name the recipient in their questions. A question of theirs without one is a replay.
         self.naming: dict[NodeId, None] = {}
         self.dropped = 0
 
@@ -223,7 +223,7 @@ class Peers:
         self.channel.send(sender, self.signer.datagram(answer))
 
     def _narrow(self, now_ns: int) -> None:
-        """Have the channel hear the quiet nodes alone while a flood lasts, and everyone again after it."""
+        """Have the channel read only the quiet nodes during a flood, and all senders after it."""
         wanted = self.addresses - self.budget.loud if self.budget.is_narrow(now_ns) else None
         if wanted != self.narrowed:
             self.narrowed = wanted

@@ -53,7 +53,7 @@ class UdpChannel(asyncio.DatagramProtocol):
             self.transport.sendto(data, found)
 
     def narrow(self, senders: Sequence[str] | None) -> None:
-        """By a filter in the kernel, where it takes one; else what else comes is read, and dropped by `peers.py`."""
+        """Set a filter in the kernel, if it accepts one. Otherwise `peers.py` reads and drops the other datagrams."""
         places = None if senders is None else [found for each in senders if (found := place(each)) is not None]
         program = peer_filter.program(DATAGRAM_BYTES_MIN, DATAGRAM_BYTES_MAX, places)
         if program is None or self.transport.is_closing():

@@ -1,6 +1,6 @@
-"""What an agent says of its node when it begins an incarnation, within the bounds that every reader applies (`bounds.py`).
+"""Builds the registration of an agent, within the bounds that every reader applies (`bounds.py`).
 
-A reader ignores a registration that holds more than those, so the agent leaves out what is too much, and says so.
+A reader ignores a registration over these bounds, so the agent leaves out the excess and reports it.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def registration(
     peers: Peers | None,
     more: Mapping[str, str],
 ) -> NodeRegistered:
-    """`more` is said of its isolation beside what its machine has."""
+    """Return the registration. `more` adds to the isolation that the machine has."""
     fact = NodeRegistered(
         node_id=NodeId(machine.node_id),
         incarnation=incarnation,
@@ -71,7 +71,7 @@ def registration(
 
 
 def within(fact: NodeRegistered) -> NodeRegistered:
-    """Return the registration without what is more than a reader takes; `left_out` names it."""
+    """Return the registration cut to the bounds of readers. `left_out` names what was cut."""
     gpus = tuple(_cut_profiles(gpu) for gpu in fact.gpus)
     cut = sum(a is not b for a, b in zip(gpus, fact.gpus, strict=True))
     left_out = [f"MIG profiles of {counted(cut, 'GPU')}: at most {COUNTS['mig_profiles']} are taken"] if cut else []
@@ -90,7 +90,7 @@ def _cut_profiles(gpu: Gpu) -> Gpu:
 
 
 def fenced_words(machine: Machine, subject: str, peers: Peers | None, why: object) -> str:
-    """Return what an agent says that ends because another process wrote to its node's subject."""
+    """Return the message of an agent that ends because another process wrote to its node's subject."""
     key = f" with key {peers.signer.public}" if peers is not None else ""
     return (
         f"another process wrote facts of node {machine.node_id} to {subject}{key} ({why}). The jobs here were ended. "
@@ -100,7 +100,7 @@ def fenced_words(machine: Machine, subject: str, peers: Peers | None, why: objec
 
 
 def check_stands(lease: Lease, stored: asyncio.Future[int]) -> None:
-    """Check that the cluster goes by this process's registration. `stored` becomes the registration's commit.
+    """Check that this process's registration is in force. `stored` becomes the registration's commit.
 
     Another process with this node's key may have used the incarnation first. Readers then ignore this registration, and the
     cluster goes by the devices and addresses of the other one. The next start takes a higher incarnation.

@@ -1,4 +1,4 @@
-"""How long the directories of ended attempts are kept: by age, and by size and number, which tenants share.
+"""Decides how long directories of ended attempts are kept: by age, and by size and number, which tenants share.
 
 Pure. What has not been copied off the node is never chosen. `kept_directories.py` removes what is chosen, and leaves the marker,
 which keeps the attempt from being started again.
@@ -42,7 +42,7 @@ class Pruned(NamedTuple):
 
 
 class Shelf:
-    """What one tenant keeps here, by name, the oldest first."""
+    """The directories that one tenant keeps here, by name, the oldest first."""
 
     def __init__(self, kept: Iterable[Kept] = ()) -> None:
         self.kept: dict[str, Kept] = {}

@@ -153,7 +153,7 @@ class Agent:
             await self.jobs.close()
 
     async def _kill_all(self) -> None:
-        """Fenced: the cluster holds every attempt here for lost."""
+        """End all jobs of a fenced agent: the cluster holds every attempt here for lost."""
         for ref in s.accounted(self.state):
             await self.jobs.kill(ref)
 
@@ -224,7 +224,7 @@ class Agent:
         fact = registration(self.machine, incarnation, self.inventory, s.accounted(self.state), self.driver, directory, self.peers, more)
         if self.peers is not None:
             self.peers.registered(incarnation)
-        wrong = await lost_devices.told(self.driver, self.inventory, self.state, self.memory, self.clock.boot_ns())
+        wrong = await lost_devices.registration_facts(self.driver, self.inventory, self.state, self.memory, self.clock.boot_ns())
         self.registration = self.writer.put([fact, *wrong])
         self.registration.add_done_callback(self._was_registered)
         self.wake.set()

@@ -93,7 +93,7 @@ def answered(health: Health, wrong: str, now_ns: int) -> None:
 
 
 def served(health: Health) -> None:
-    """It answers, a probe or a request: a replica that answers requests is alive, also when it is too busy for its probe."""
+    """Note an answer to a probe or a request. A replica that answers requests is alive, also if it is too busy for its probe."""
     health.ready, health.was_ready, health.failures = True, True, 0
 
 

@@ -55,7 +55,7 @@ def bounds(span: str) -> tuple[int, int]:
 
 
 def _is_mapped(first: int, last: int) -> bool:
-    """Whether this process's user namespace has all of these ids."""
+    """Return whether this process's user namespace has all of these ids."""
     try:
         lines = [list(map(int, line.split())) for line in Path(UID_MAP).read_text().splitlines()]
     except OSError:
@@ -72,7 +72,7 @@ def _number(path: Path, name: str, first: int, last: int) -> int:
     for step in range(size):
         found = first + (begin + step) % size
         if found not in taken and not _is_a_user(found):
-            # What the tenant had in another range stays taken, under a name that no tenant has.
+            # The tenant's id in an earlier range stays taken, under a name that no tenant has.
             moved = {f"//{known[name]}": known[name]} if name in known else {}
             synced_file.replace(path, msgspec.json.encode({**known, **moved, name: found}))
             return found

@@ -40,8 +40,8 @@ GIVEN_BACK: Final = {EXPIRED: EXPIRED, CANCELLED: "released"}
 
 
 def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
-    """How an attempt whose members are all over goes on at `wall_ns`. A replica that was asked to end was cancelled, whatever its exit
-    code.
+    """Return the fact that ends an attempt after all its members ended, at `wall_ns`. A replica that was asked to end was
+    cancelled, whatever its exit code.
     """
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
@@ -78,7 +78,7 @@ def _again_later(job: Job, reason: str, counted: bool, wall_ns: int) -> JobReque
 
 
 def back_off_ns(before: int) -> int:
-    """How long a job waits that waited so often before."""
+    """Return how long a job waits after this many waits."""
     return BACK_OFF_NS << min(before, BACK_OFF_DOUBLINGS_MAX)
 
 

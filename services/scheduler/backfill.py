@@ -69,7 +69,7 @@ class Line:
         return self.stands_still and not state.cluster.reservations
 
     def choose(self, state: State, job: Job, wish: Wish, crowded: int = 0) -> Choice:
-        """What the next job in line may begin on now, but none of the nodes `crowded` (bits)."""
+        """Return what the next job in line may begin on now, without the nodes `crowded` (bits)."""
         if self.stands_still:
             return NOTHING
         circle, barred = circle_of(state.cluster, job.tenant), closed_to(state, job) | crowded

@@ -33,8 +33,8 @@ def bucket_for(job: Job, wall_ns: int) -> str:
 
 
 def _of_waiting(job: Job, wall_ns: int) -> str:
-    """One that somebody holds, that waits for another one, that waits after a refusal, or that is an array and waits for its elements, is
-    in no rule's hands; one that has devices reserved is not in line.
+    """Return the bucket of a waiting job. No rule works on a job that is held, waits for another job or after a refusal, or is an
+    array that waits for its elements. A job with reserved devices is not in line.
     """
     if job.cancel is not None or job.order.in_vain:
         return WITHDRAW if all_over(job) else ""
@@ -70,7 +70,7 @@ def due_ns(job: Job) -> int:
 
 
 def turns_ns(job: Job, wall_ns: int) -> int:
-    """When the job is to be looked at again although no fact touched it: it is due, or a wait after a refusal is over; 0: never."""
+    """Return when to check the job again although no fact touched it: it is due, or its wait after a refusal ends; 0: never."""
     if job.state == job_life.QUEUED:
         return job.refusals.changes_ns(wall_ns)
     due = due_ns(job)

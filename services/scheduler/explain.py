@@ -81,7 +81,7 @@ def _not_waiting(job: Job) -> str:
     if job.stop_reason == job_life.GROWN and job.preemption.reserved:
         return f"it saves its work and ends, to begin anew on {', '.join(member.node_id for member in job.preemption.reserved)}"
     if job.state == job_life.RUNNING and job.spec.allocation is None and not job.stop_reason:
-        return f"it runs on {', '.join(job.members)}: nothing keeps it from ending by itself"
+        return f"it runs on {', '.join(job.members)}: it is not waiting"
     text = f"it is {job.state} and waits for {waits_for(job)}"
     nodes = ", ".join(job.members)
     return f"{text} on {nodes}" if nodes else text

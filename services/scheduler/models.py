@@ -53,7 +53,7 @@ def scaling(cluster: Cluster, model: Model, now_ns: int, quiet: Collection[NodeI
 
 
 def _outdated(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
-    """Of earlier generations: all that can answer nobody, and as many of the others as can be spared.
+    """Return the replicas of earlier generations to end: all that cannot answer, and as many of the others as can be spared.
 
     A replica that is too busy for its health probe may answer: it ends only when as many as asked for may answer without it, and a ready
     one only when as many are ready without it.
@@ -71,7 +71,7 @@ def _is_old(model: Model, job: Job) -> bool:
 
 
 def _excess(model: Model, new: list[Job]) -> list[JobId]:
-    """First those that were never ready, then those that are not ready now, of those the newest first."""
+    """Return the surplus replicas: those that were never ready first, then those that are not ready now, the newest first."""
     by_worth = sorted(new, key=lambda job: (is_ready(job), may_answer(job), -ordinal_of(model.name, job.job_id)))
     return [job.job_id for job in by_worth[: max(0, len(new) - model.replicas)]]
 
@@ -84,7 +84,7 @@ def backoff_until_ns(model: Model) -> int:
 
 
 def _retirement(model: Model, retire: list[JobId], reason: str, now_ns: int) -> ReplicasScaled:
-    """With the grace of the model as it is asked for now, also for replicas of earlier generations."""
+    """Return the fact that retires these replicas with the model's present grace, also those of earlier generations."""
     grace_s = model.spec.grace_s
     return ReplicasScaled(
         model=model.name,

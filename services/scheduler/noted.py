@@ -1,4 +1,4 @@
-"""What the scheduler's state notes of jobs that are placed or have devices reserved. Pure."""
+"""The scheduler's notes about jobs that are placed or have devices reserved. Pure."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,8 @@ from services.scheduler.queue import Shape
 
 
 class Noted(NamedTuple):
-    """Of a placed attempt: the port that it was given, and on which address; what it holds, in hundredths of a GPU, at least 1; when it is
-    expected to end (the wall clock).
+    """A placed attempt: its address and port, its devices in hundredths of a GPU (at least 1), and its expected end (the wall
+    clock).
     """
 
     attempt: int

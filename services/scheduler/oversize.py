@@ -1,4 +1,4 @@
-"""What the scheduler records in place of a decision that no commit can hold. Pure.
+"""Builds the facts that the scheduler records in place of a decision that no commit can hold. Pure.
 
 The bounds on a submission (`model.DEVICES_MAX`) and on victims (`preemption/choose.py`) keep every
 decision within a commit unless names of nodes and devices are extraordinarily long. This file holds

@@ -45,7 +45,7 @@ NICENESS: Final = 10
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Why a job was where it was as of commit `at`. `asker` as in `WhyAsk`."""
+    """A question about the past: why a job was where it was as of commit `at`. `asker` as in `WhyAsk`."""
 
     at: int
     job_id: JobId

@@ -250,12 +250,12 @@ class Queue:
         self.built = 0
 
     def shape(self, job: Job) -> Shape:
-        """What makes the job equal to others for placement; it is known for a job that waits."""
+        """Return the key by which jobs are equal for placement. It is known for a waiting job."""
         waiting = self.waiting.get(job.job_id)
         return waiting.shape if waiting is not None else shape_of(job)
 
     def wish(self, job: Job) -> Wish:
-        """What the job asks of a place."""
+        """Return the job's resource request."""
         waiting = self.waiting.get(job.job_id)
         return waiting.shape.wish if waiting is not None else wish_of(job.spec)
 

@@ -1,4 +1,4 @@
-"""Which models to look at: those that a fact touched, those whose wait is over, and all when other nodes are heard than before.
+"""Selects the models to check: those that a fact touched, those with a wait that ended, and all when the set of live nodes changed.
 
 Pure, and derived: a part of `State`. It also holds the replicas that finish their answers before they are stopped.
 """
@@ -21,7 +21,7 @@ class Restless:
         self._timers: list[tuple[int, str]] = []
 
     def wake(self, models: Iterable[str], now_ns: int, quiet: tuple[NodeId, ...]) -> None:
-        """Look at models again although no fact touched them: a wait is over, or other nodes are heard than before."""
+        """Check models again although no fact touched them: a wait is over, or the set of live nodes changed."""
         if quiet != self.quiet:
             self.quiet = quiet
             self.models.update(dict.fromkeys(models))
@@ -29,7 +29,7 @@ class Restless:
             self.models[heappop(self._timers)[1]] = None
 
     def rest(self, name: str, until_ns: int, now_ns: int) -> None:
-        """Nothing to do for this model before a fact touches it, or `until_ns`."""
+        """Skip this model until a fact touches it, or until `until_ns`."""
         del self.models[name]
         if until_ns > now_ns:
             heappush(self._timers, (until_ns, name))

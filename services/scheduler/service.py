@@ -206,7 +206,7 @@ class Scheduler:
             await self._replay()
 
     async def _begins_term(self) -> bool:
-        """Whether the log took this scheduler's term. Of two that begin together it refuses one, which stands by instead."""
+        """Return whether the log stored this scheduler's term. If two begin together it refuses one, which stands by."""
         try:
             await self._begin_term()
         except Fenced as error:
@@ -215,7 +215,7 @@ class Scheduler:
         return True
 
     async def _replay(self) -> None:
-        """Both folds, from the newest snapshot and the tail."""
+        """Restore both folds, from the newest snapshot and the tail."""
         self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
         self.state = self.shell.state = State(snapshot.copy(self.acked), self.settings.placement, self.settings.grow_after_s)
         await self.shell.replay()

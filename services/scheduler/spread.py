@@ -1,4 +1,4 @@
-"""Where a replica goes so that its model survives a node: nodes that hold the fewest replicas of the model come first.
+"""Spreads the replicas of a model so that it survives the loss of a node: nodes with the fewest replicas come first.
 
 Pure. The preference is soft: a replica that fits only beside others goes there. Replicas of the same generation count before those of
 earlier ones, which a redeployment ends soon. Ordinary jobs never come here, so spreading costs them nothing.
@@ -16,7 +16,7 @@ from services.scheduler.placement.choose import NOTHING, Choice
 from services.scheduler.placement.wish import Wish
 from services.scheduler.state import State
 
-# How crowded a node is, the least first: replicas of this generation and of all, in its rack (0 unless racks count) and on itself.
+# Sort key of a node, the least crowded first: replicas of this generation and of all, in its rack (0 unless racks count) and on it.
 Crowd = tuple[int, int, int, int]
 
 
@@ -44,7 +44,7 @@ def _crowded(state: State, serve: Serve) -> Iterator[int]:
 
 
 def _crowds(state: State, serve: Serve) -> dict[int, Crowd]:
-    """How crowded each node is that holds a replica, or, where racks count, whose rack does."""
+    """Return how crowded each node is that holds a replica, or, where racks count, whose rack holds one."""
     new, all_of = _replicas_by_node(state, serve)
     nodes = {state.capacity.index[node_id]: (new[node_id], count) for node_id, count in all_of.items()}
     if serve.spread != SPREAD_RACK:
@@ -63,7 +63,7 @@ def _crowds(state: State, serve: Serve) -> dict[int, Crowd]:
 
 
 def _replicas_by_node(state: State, serve: Serve) -> tuple[Counter[NodeId], Counter[NodeId]]:
-    """How many replicas of this generation, and of all, each node holds. A replica that is to end counts no more."""
+    """Return how many replicas of this generation, and of all, each node holds. A retired replica does not count."""
     new: Counter[NodeId] = Counter()
     all_of: Counter[NodeId] = Counter()
     model = state.cluster.models.get(serve.model)

@@ -1,7 +1,7 @@
-"""When a scheduler that stands by may begin a term.
+"""Decides when a standby scheduler may begin a term.
 
 Two schedulers that begin one after the other disturb each other: the second term fences the first, whose process
-ends and starts again. So a scheduler asks whether another leads before it replays and again behind the replay.
+ends and starts again. So a scheduler asks whether another leads before it replays and again after the replay.
 The log's fence (`transport/writer.py`) stays the guarantee; this file only avoids needless terms.
 Test: tests/sim/test_terms.py.
 """
@@ -57,7 +57,7 @@ class TakeOver:
         logger.info("no scheduler answers: this one begins a term")
 
     async def has_a_rival(self, cluster: Cluster) -> bool:
-        """Whether another scheduler leads, or has just begun to and may not answer yet. `cluster` is folded to the log's end.
+        """Return whether another scheduler leads, or has just begun to and may not answer yet. `cluster` is folded to the log's end.
 
         A term that began lately counts once: a clock that is ahead makes it look young for ever.
         """
@@ -76,6 +76,6 @@ class TakeOver:
         return True
 
     async def _began_lately(self, cluster: Cluster) -> bool:
-        """Whether the last term is younger than a term's length, by the stamp of its first commit."""
+        """Return whether the last term is younger than a term's length, by the stamp of its first commit."""
         first = await self.log.get(cluster.epoch) if cluster.epoch else None
         return first is not None and self.clock.wall_ns() - decode(first.data).at_ns < self.term_ms * MS

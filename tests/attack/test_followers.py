@@ -41,7 +41,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def opened(stack: AsyncExitStack, world: World, path: str, count: int, **headers: str) -> list[aiohttp.ClientResponse]:
-    """So many answers, each open until the stack is left; not one of them is read."""
+    """Open this many answers until the stack is left. None of them is read."""
     asks = [world.session.get(world.url + path, headers=headers) for _ in range(count)]
     return [await stack.enter_async_context(ask) for ask in asks]
 

@@ -63,7 +63,7 @@ def preemptions(count: int) -> list[AnyFact]:
 
 
 async def recorded(server: NatsServer, subject: str, facts: Sequence[AnyFact]) -> f.Commit:
-    """What the log holds of the facts, once a later commit is stored too."""
+    """Return the facts in the log after a later commit is stored."""
     async with writing(server, subject) as writer:
         seq = await writer.put(facts)
         assert await writer.put([f.JobAdmitted(job_id=JobId("jlater"))]) == seq + 1

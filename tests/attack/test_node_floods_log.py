@@ -53,7 +53,7 @@ async def _log_bytes(chaos: Chaos, url: str) -> int:
 
 
 async def _job(chaos: Chaos) -> float:
-    """How long a job of the honest node takes, from its submission to its end."""
+    """Return how long a job of the honest node takes, from its submission to its end."""
     begun, job_id = time.monotonic(), ""
     while time.monotonic() - begun < JOB_S:
         if not job_id:

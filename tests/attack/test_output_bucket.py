@@ -22,7 +22,7 @@ SETTLE_S = 0.2
 VICTIM = output_key("2", "job-a", 1, 0, "stdout")
 EARLIER = earlier_output_key("job-a", 1, 0, "stdout")
 OWN = output_key("1", "job-b", 1, 0, "stdout")
-# What a hostile node may put in front of a message.
+# Headers that a hostile node may put in front of a message.
 REMOVALS = ({"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}, {"KV-Operation": "PURGE", "Nats-Rollup": "all"})
 
 

@@ -1,4 +1,4 @@
-"""A gateway's real key against the snapshots from which services start: a forged state is never taken, whoever stored it."""
+"""A gateway's real key against the snapshots from which services start: no service starts from a forged state."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

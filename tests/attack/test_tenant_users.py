@@ -35,13 +35,13 @@ SECOND = GpuHold(GpuId("GPU-n-1"))
 
 
 def opened_up(folder: Path) -> None:
-    """Where others may pass: a test's own folder is closed to them."""
+    """Return a folder that other users may pass. A test's own folder is closed to them."""
     for each in (folder, *folder.parents[:-2]):
         each.chmod(each.stat().st_mode | 0o011)
 
 
 async def attacked(cluster: Cluster, victim: str, attacker: str, tmp_path: Path) -> tuple[int, int, int]:
-    """How many doors an attacker's job found open, and the users of both jobs."""
+    """Return how many doors an attacker's job found open, and the users of both jobs."""
     agent = cluster.agents[-1]
     await cluster.start("v", 'echo secret > "$HOME/file"; export TOKEN=secret; exec sleep 60', 1, tenant=victim)
     pid = (await cluster.until(f.JobStarted)).pid  # type: ignore[union-attr]
@@ -65,7 +65,7 @@ async def test_a_tenant_reads_traces_and_signals_no_job_of_another_tenant_nor_th
 
 
 async def test_jobs_of_one_tenant_are_one_user(cluster: Cluster, tmp_path: Path) -> None:
-    """What the test above finds closed is open to the same user: it looks at doors that are there."""
+    """The same user finds the doors open that the test above finds closed, so that test tries real doors."""
     opened_up(tmp_path)
     cluster.agent(job_users="", tenant_uid_table=str(tmp_path / "table.json"))
     await cluster.until(f.NodeRegistered)

@@ -104,7 +104,7 @@ async def test_a_driver_that_knew_a_device_keeps_it_while_its_library_is_silent(
     await before.close()
     fakes.tell("nvidia", "count * 2", "nvmlDeviceGetCount_v2 * hang")
     after = local(tmp_path)
-    after.had = before.had
+    after.known = before.known
     after.vendors[0].process.begin_s = 1.0
     assert await after.inventory() == known
     assert after.absent == {} and list(await after.sample()) == []

@@ -20,7 +20,7 @@ from tests.drivers.fakes import Fakes
 
 FIRST, SECOND, THIRD = (GpuId(f"GPU-fake-{index}") for index in range(3))
 ANSWER_S, BEGIN_S, ASIDE_S = 0.5, 20.0, 0.4
-# Of a child that is begun again: it must import the bindings within it.
+# Deadline of a child that is started again: it must import the bindings in this time.
 COLD_S = 5.0
 
 

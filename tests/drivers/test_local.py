@@ -8,7 +8,7 @@ import pytest
 from libs.common.model import GpuId
 from libs.doctor import MISSING, OK, SLOW, WRONG, checks
 from libs.embedded import local_gpus
-from services.node_agent.drivers.absent import FILE, Had
+from services.node_agent.drivers.absent import FILE, KnownDevices
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Device
 from tests.drivers.fakes import Fakes
@@ -114,7 +114,7 @@ def test_the_doctor_names_a_gpu_that_an_agent_had_and_no_driver_shows(fakes: Fak
     fakes.tell("nvidia", "persistent * 1")
     device = Device(pci_bus="0000:09:00.0", uuid="GPU-a", index=2, vendor="nvidia", model="H100", driver_version="580")
     (tmp_path / "services/local").mkdir(parents=True)
-    (tmp_path / "services/local" / FILE).write_bytes(msgspec.json.encode(Had("boot", (device,))))
+    (tmp_path / "services/local" / FILE).write_bytes(msgspec.json.encode(KnownDevices("boot", (device,))))
     found = checks.drivers(tmp_path)
     assert [(each.what, each.state) for each in found[:2]] == [("driver nvidia", OK), ("GPU 0000:09:00.0", WRONG)]
     assert "does not show it" in found[1].found and "MUSTER_GPUS_REMOVED" in found[1].fix

@@ -55,7 +55,7 @@ class World:
     def __init__(self, home: Path) -> None:
         self.routes: dict[str, Any] = {}
         self.seen: list[Request] = []
-        # What the stub answered that no gateway answers.
+        # Answers of the stub that no gateway gives.
         self.invented: list[str] = []
         self.home = home
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))

@@ -113,7 +113,7 @@ async def test_audit_of_a_cluster_with_two_gateways_tells_each_job_once(tmp_path
 
 
 async def _counted(session: aiohttp.ClientSession, made: set[str]) -> Counter[str]:
-    """How many submissions of each type `/v1/audit/events` shows, once it shows one of every job."""
+    """Return the number of submissions of each type in `/v1/audit/events`, after it shows one of every job."""
     counts: Counter[str] = Counter()
     after, left = "", set(made)
     async with asyncio.timeout(WITHIN_S):

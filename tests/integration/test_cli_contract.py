@@ -172,7 +172,7 @@ def leaves(command: click.Command, path: str, context: click.Context) -> Iterato
 
 
 class Command:
-    """`muster` on the machine of somebody who has an admin's key."""
+    """`muster` on a machine with an admin's key."""
 
     def __init__(self, folder: Path, words: dict[str, str]) -> None:
         self.folder, self.words = folder, words

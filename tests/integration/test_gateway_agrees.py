@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of methods and numbers is what the gateway does."""
+"""The gateway treats methods and numbers as the OpenAPI document says."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What real model servers do and the protocol does not say, seen by OpenAI's official client: ends of streams, request ids, bare errors."""
+"""Behaviour of real model servers beyond the protocol, seen by OpenAI's official client: ends of streams, request ids, bare errors."""
 
 import uuid
 from collections.abc import AsyncIterator

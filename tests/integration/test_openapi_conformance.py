@@ -45,7 +45,7 @@ async def ask(cluster: Chaos, method: str, path: str, body: Any) -> dict[str, An
 
 
 async def described(cluster: Chaos) -> dict[str, Any]:
-    """The document, in whose paths names stand that are there, and whose commands do nothing: they run on this machine."""
+    """Return the document with existing names in its paths, and with commands that do nothing, because they run on this machine."""
     job = await ask(cluster, "POST", "/v1/jobs", {"command": ["sleep", "1000"], "stdin": True, "gpus": 0, "cpus": 1})
     (node, *_), (gpu, *_) = (await cluster.get("/v1/nodes"))["nodes"], (await cluster.get("/v1/gpus"))["gpus"]
     known = {"ref": job["id"], "node_id": node["id"], "uuid": gpu["uuid"], "name": "default"}

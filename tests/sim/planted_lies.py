@@ -16,7 +16,7 @@ from services.node_agent.peer_messages import PeerAsk, Said, Signer
 
 
 def untrusted_commits_stop_readers(patch: pytest.MonkeyPatch) -> None:
-    """Once real: a node's commit that cannot be read ends whoever reads it."""
+    """A former bug: a node's unreadable commit ends every process that reads it."""
 
     def trusting(writers: dict[str, WriterMark], subject: str, data: bytes) -> Commit:
         return f.decode(data)
@@ -34,7 +34,7 @@ def heartbeats_are_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_device_goes_to_the_last_that_lists_it(patch: pytest.MonkeyPatch) -> None:
-    """Once real: whoever registers a UUID has the device."""
+    """A former bug: the last node that registers a UUID has the device."""
 
     def trusting(cluster: Cluster, node: Node, gpu: Gpu, birth: tuple[int, int]) -> list[NodeId]:
         view = cluster.gpus.setdefault(gpu.uuid, GpuView(node.node_id, gpu))

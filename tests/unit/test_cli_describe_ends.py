@@ -1,4 +1,4 @@
-"""How `muster describe` says that a member ended."""
+"""`muster describe` shows how a member ended."""
 
 import pytest
 

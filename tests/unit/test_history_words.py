@@ -1,4 +1,4 @@
-"""What people read of a receipt and of a device: clean only when every check says so, and who holds it where one does."""
+"""Texts about receipts and devices: clean only if every check says so, else with the holder."""
 
 import pytest
 

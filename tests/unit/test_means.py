@@ -1,4 +1,4 @@
-"""What a job needs of its node, and what a node has lost of it."""
+"""Means that a job needs of its node, and means that a node has lost."""
 
 from libs.common import means
 from libs.common.model import IMAGES, MIG, MPS, JobSpec

@@ -103,7 +103,7 @@ def _collect(nodes: list[Any], times: int, words: list[str], letters: list[str])
 
 
 def attacks(pattern: re.Pattern[Any]) -> list[tuple[str, str]]:
-    """What stands first, and what is repeated."""
+    """Return the text that stands first, and the text that is repeated."""
     words, letters = pieces(pattern)
     known = [*words, *letters]
     pairs = ["".join(each) for each in product(known, repeat=2)]
@@ -122,7 +122,7 @@ def steps(found: Found, text: str) -> int:
 
 
 def growth(found: Found, first: str, pumped: str) -> float:
-    """How many times the steps grow when the text is twice as long."""
+    """Return the factor by which the steps grow when the text is twice as long."""
     times = max(3, TEXT_CHARS // len(pumped))
     small, large = (steps(found, first + pumped * times * factor + "\0") for factor in (1, 2))
     return large / small

@@ -1,4 +1,4 @@
-"""Whom an error reaches: the jobs in one MIG instance, or the jobs that need the links between the GPUs of a node."""
+"""The reach of an error: the jobs in one MIG instance, or the jobs that need the links between the GPUs of a node."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""How entries of the log are read: what is wrong with a node's commit is ignored by all readers alike, a core writer's stops them."""
+"""Readers of the log: all ignore a node's faulty commit alike, and a core writer's faulty commit stops them."""
 
 import msgspec
 import pytest

@@ -18,7 +18,7 @@ from tests.given import SECOND_NS, finished, given, member, placed, registered, 
 J = JobId("j")
 HOUR = 3_600
 A, B = NodeId("a"), NodeId("b")
-# What a node says to a placement there; None: nothing yet.
+# The node's answer to a placement; None: none yet.
 Answer = Callable[[str, int], AnyFact | None]
 
 

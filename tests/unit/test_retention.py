@@ -41,7 +41,7 @@ def test_without_a_bound_nothing_goes() -> None:
 
 
 def of_two(keep: Keep, uncopied: tuple[str, ...] = ()) -> str:
-    """Of a tenant with 60 bytes in three directories, and one with 2 bytes in two that are older."""
+    """Directories of a tenant with 60 bytes in three, and of one with 2 bytes in two that are older."""
     small = Shelf([Kept("x", 1, 0, "quiet"), Kept("y", 1, 0, "quiet")])
     return "".join(one.name for one in surplus([small, Shelf(THREE)], uncopied, keep, 10 * SECOND))
 

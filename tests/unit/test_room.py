@@ -1,4 +1,4 @@
-"""How full the log may be for each kind of fact: every kind has a level, and what ends something has the most room."""
+"""Fill levels of the log: every kind of fact has one, and facts that end something have the most room."""
 
 from libs.common import facts as f
 from libs.common.model import JobId

@@ -122,7 +122,7 @@ def test_a_state_built_from_a_snapshot_drains_as_before() -> None:
 
 
 class Said:
-    """What gateways said, and what follows for the one replica that drains; the log is at 100 and has its retirement at 90."""
+    """Reports of gateways about one draining replica. The log is at 100 and has its retirement at 90."""
 
     def __init__(self) -> None:
         world = retired()
@@ -210,13 +210,13 @@ def test_more_gateways_than_there_can_be_are_not_kept() -> None:
     said = Said()
     for number in range(GATEWAYS_MAX + 5):
         said.hear(f"g{number}", 95)
-    assert len(said.drains.said) == GATEWAYS_MAX
+    assert len(said.drains.reports) == GATEWAYS_MAX
 
 
 def test_a_gateway_is_known_by_its_subject_and_unreadable_words_say_nothing() -> None:
     said = Said()
     for data in (b"", b"hello", encode(5), b"\x92\x01"):
         said.drains.read("outstanding.a", data, 0)
-    assert said.drains.said == {}
+    assert said.drains.reports == {}
     said.drains.read("outstanding.a", encode(Outstanding(95)), 0)
-    assert list(said.drains.said) == ["a"] and said.drained() == (ONE,)
+    assert list(said.drains.reports) == ["a"] and said.drained() == (ONE,)

@@ -1,4 +1,4 @@
-"""What a deciding process does with its memory once it has replayed, and with what no commit can hold."""
+"""A deciding process after its replay (memory), and with facts that no commit can hold."""
 
 import gc
 from collections.abc import Sequence

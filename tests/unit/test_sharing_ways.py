@@ -29,7 +29,7 @@ def test_what_did_not_ask_for_it_is_left_alone_mig_among_it() -> None:
 
 @pytest.mark.parametrize("held", [[gpu(0, "intel")], [gpu(0), gpu(1, "amd")], []])
 def test_devices_that_cannot_be_shared_so_refuse_the_job(held: list[Gpu]) -> None:
-    with pytest.raises(Refused, match="isolation mps is not to be had on GPUs of"):
+    with pytest.raises(Refused, match="isolation mps is not available on GPUs of"):
         ways.way_of([part(0), part(1)], held)
 
 

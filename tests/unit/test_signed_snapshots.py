@@ -26,7 +26,7 @@ async def test_an_older_base_that_is_put_back_is_refused_by_a_reader_that_knows_
     assert await reader.get(BASE_OBJECT) == state(7) == await reader.get(BASE_OBJECT)
     bucket.objects[BASE_OBJECT] = older
     assert await reader.get(BASE_OBJECT) is None and await trimmer.get(BASE_OBJECT) is None
-    assert "base of commit 3 is not used, for one of commit 7 was there" in caplog.text
+    assert "base of commit 3 is not used: one of commit 7 was stored before" in caplog.text
     await trimmer.put(BASE_OBJECT, state(9))
     assert await reader.get(BASE_OBJECT) == state(9)
 

@@ -112,7 +112,7 @@ def _preempted(job: Json) -> str:
 
 
 def _refused(job: Json) -> str:
-    """How often nodes refused it, the last reason, and which nodes."""
+    """Return how often nodes refused the job, which nodes, and the last reason."""
     times = _times_said(job.get("refusals"))
     nodes = ", ".join(job.get("excluded_nodes") or ())
     return f"{times}, lately by {nodes}: {job.get('refused_reason')}" if times else ""
@@ -131,7 +131,7 @@ def _stop(job: Json) -> str:
 
 
 def _how(member: Json) -> str:
-    """How a member ended. A plain exit needs no words, because its code stands beside it; a container that failed does."""
+    """Return how a member ended. A plain exit needs no text, because its code stands beside it. A failed container does."""
     reason, detail = str(member.get("reason") or ""), str(member.get("detail") or "")
     if reason == "exited":
         return detail if detail.startswith(CONTAINER) else ""

@@ -88,7 +88,7 @@ def _warn(nodes: list[Json]) -> None:
 
 
 def _print_lost(isolation: dict[str, str]) -> None:
-    """Name each bound between jobs that the node cannot enforce and each means that it lacks, with why."""
+    """Print each bound between jobs that the node cannot enforce, and each means that it lacks, with the reason."""
     lost = [(name, state.removeprefix(LOST)) for name, state in isolation.items() if state.startswith(LOST)]
     if lost:
         print("\nThis node has lost:")
@@ -100,7 +100,7 @@ def _print_lost(isolation: dict[str, str]) -> None:
 
 
 def _print_ignored(node: Json) -> None:
-    """Say what readers of the log ignored of the node's commits, and whether it gets new jobs."""
+    """Print which of the node's commits readers of the log ignored, and whether it gets new jobs."""
     if node.get("ignored"):
         last = f"the last is commit {node['ignored_seq']}: {clean(node['ignored_reason'])}"
         print(f"\n{node['ignored']} messages of this node in the log are ignored; {last}")
@@ -113,7 +113,7 @@ def _print_ignored(node: Json) -> None:
 
 
 def _print_contested(node: Json) -> None:
-    """Say which GPUs another node registers too, and what an administrator does about it."""
+    """Print which GPUs another node registers too, and what an administrator must do."""
     for uuid, found in (node.get("contested") or {}).items():
         owner, others, name = clean(found["node_id"]), clean(", ".join(found["others"])), clean(uuid)
         if owner == node["id"]:
@@ -126,7 +126,7 @@ def _print_contested(node: Json) -> None:
 
 
 def _print_left_out(node: Json) -> None:
-    """Say which parts of the node's registration do not count."""
+    """Print which parts of the node's registration readers ignore."""
     if node.get("gpus_ignored"):
         print(f"\n{node['gpus_ignored']} of its GPUs are ignored: it has named more UUIDs than a node may in its life.")
         print("Remove the node, and add the machine under another name.")

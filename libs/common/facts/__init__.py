@@ -74,7 +74,7 @@ from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
 from libs.common.facts.term_facts import TermBegan as TermBegan
 from libs.common.model import JobId, NodeId
 
-# What a reader of an ordinary commit must know, of a packed one, and what this version knows.
+# Reader version that a plain commit needs, that a packed commit needs, and that this code has.
 VERSION: Final = 1
 PACKED: Final = 2
 READS: Final = PACKED
@@ -82,7 +82,7 @@ FACT_BYTES_MAX: Final = 64 << 10
 COMMIT_BYTES_MAX: Final = 512 << 10
 # Kept for what a commit holds beside its facts.
 ENVELOPE_BYTES: Final = 1 << 10
-# What a decoder raises on bytes that are not what they must be.
+# Errors that a decoder raises for malformed bytes.
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NUMBER_MAX: Final = 1 << 53
 
@@ -266,7 +266,7 @@ def fits(facts: Sequence[AnyFact], writer: str) -> bool:
 
 
 def size_of(fact: AnyFact | Unknown) -> int:
-    """How many bytes the fact is in a plain commit."""
+    """Return the bytes that the fact takes in a plain commit."""
     return len(_encoder.encode(fact))
 
 

@@ -12,9 +12,9 @@ from libs.common.model import AttemptRef, GpuId, JobId, NodeId
 class GpuFaulted(Fact, frozen=True, tag="gpu.faulted"):
     """`health` is degraded, resetting or offline; `reason` a stable word (quarantined, xid, thermal ...). Said again, the last counts.
 
-    `verdict` (`error_catalogue.VERDICTS`) is what it takes to bring the device back, `source` who told of the fault (driver, kernel_log,
-    release ...); empty where nobody knows. `alone`: the device serves only jobs that have one GPU of the
-    node, because its fabric is not up.
+    `verdict` (`error_catalogue.VERDICTS`) is what it takes to bring the device back, `source` the reporter of the fault
+    (driver, kernel_log, release ...); empty if unknown. `alone`: the device serves only jobs with one GPU of the node,
+    because its fabric is not up.
     """
 
     node_id: NodeId

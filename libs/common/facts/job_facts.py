@@ -5,7 +5,7 @@ from libs.common.model import JobId, JobSpec, Member, TenantId
 
 
 class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
-    """`request` is a digest of what was asked, where the job's id was made from the client's own key: who repeats it is recognised."""
+    """A job was submitted. `request`: digest of the request if the job's id was made from an Idempotency-Key, to recognise a repetition."""
 
     job_id: JobId
     spec: JobSpec
@@ -33,9 +33,11 @@ class JobRejected(Fact, frozen=True, tag="job.rejected"):
 
 
 class UsageCharged(Fact, frozen=True, tag="usage.charged"):
-    """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds. Of a member whose node measured how long it
-    ran, that time; of any other, from placement to close by the schedulers' wall clocks. Of the host likewise: thousandths of a CPU and
-    MiB times milliseconds. `hour` since 1970 by quota's clock: until then what was used before has decayed (`ordering.py`); 0: not said.
+    """One attempt's use, charged once: share (hundredths of a GPU) times milliseconds.
+
+    The time is what the member's node measured, or else the span from placement to close by the schedulers' wall clocks. Host use is in
+    thousandths of a CPU and MiB, times milliseconds. `hour` since 1970 by quota's clock: earlier use has decayed until then
+    (`ordering.py`); 0: unknown.
     """
 
     job_id: JobId
@@ -74,8 +76,8 @@ class JobStopOrdered(Fact, frozen=True, tag="job.stop_ordered"):
 class JobRequeued(Fact, frozen=True, tag="job.requeued"):
     """`attempt` is the one that ended. `counted` says whether it used up one of the user's retries.
 
-    The next attempt is not placed before `not_before_ns` has passed, and not on a node that refused
-    this one before `excluded_until_ns` has (the wall clock; 0: no such time).
+    The next attempt is placed after `not_before_ns`. Nodes that refused this attempt are excluded until
+    `excluded_until_ns`. Both are times of the wall clock; 0: none.
     """
 
     job_id: JobId

@@ -49,7 +49,7 @@ class NodeRemovalRequested(Fact, frozen=True, tag="node.removal_requested"):
 
 
 class NodeRevoked(Fact, frozen=True, tag="node.revoked"):
-    """The node wrote more to the log than its work explains: the servers refuse its key, for ever.
+    """The node wrote more to the log than its jobs need. The servers refuse its key for ever.
 
     The node stays a member, and counts as a silent one, until an operator removes it.
     """

@@ -31,11 +31,10 @@ class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
 
 
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
-    """Replicas that begin and replicas that are to end. Self-contained: it means the same whatever became of the model meanwhile.
+    """Replicas that begin and replicas that are retired. The fact is self-contained: later changes of the model do not alter it.
 
-    A replica that is to end gets no new request from now on. It is stopped when it has answered all that it has, or at
-    `drain_until_ns` (the wall clock; 0: at once), and then has `grace_s` between TERM and KILL. None, as in facts of older versions: what
-    its own spec says.
+    A retired replica gets no new requests. It is stopped when its last request has ended, or at `drain_until_ns` (the wall clock; 0: at
+    once). It then has `grace_s` between TERM and KILL. None, as in facts of older versions: the grace of the replica's own spec.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""How deeply a message is nested, found without recursion.
+"""Measures how deeply a message is nested, without recursion.
 
 Pure. Decoders recurse, and where they give up depends on the caller's stack: two readers could disagree about the same bytes. This count
 depends on the bytes alone. Held by tests/unit/test_reading.py.
@@ -65,13 +65,13 @@ def too_deep(data: bytes) -> bool:
 
 
 def array_length(data: bytes) -> int:
-    """How many values the array has that these bytes begin with; 0 for anything else."""
+    """Return the number of values in the array at the start of these bytes; 0 if they start with anything else."""
     first = data[0] if data else 0
     return _value(data, 0)[1] if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD) else 0
 
 
 def _value(data: bytes, at: int) -> tuple[int, int]:
-    """Where the next value begins, and how many values this one holds."""
+    """Return where the next value begins, and how many values this one holds."""
     first = data[at]
     at += 1
     if 0x80 <= first <= 0x8F:

@@ -1,12 +1,13 @@
-"""What an agent says of its node when it begins, and an operator's word about a silent one."""
+"""Facts about nodes: registrations by agents, and verdicts of operators about silent nodes."""
 
 from libs.common.facts.fact import Fact
 from libs.common.model import AttemptRef, Gpu, GpuId, NodeId
 
 
 class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
-    """An operator's word that nothing of a silent node is alive up to `incarnation`, the last that registered. `lost` is the incarnation
-    that the scheduler held for lost then: the word is of this silence, and of no later one.
+    """An operator declared a silent node dead: nothing of it is alive up to `incarnation`, the last that registered.
+
+    `lost` is the incarnation that the scheduler held for lost then. The fact is about this silence, not about a later one.
     """
 
     node_id: NodeId
@@ -16,7 +17,7 @@ class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
 
 
 class NodeRegistered(Fact, frozen=True, tag="node.registered"):
-    """An agent began. `attempts` are all that it still accounts for: what is not named has nothing alive on this node.
+    """An agent started. `attempts` are all that it still accounts for: no other attempt is alive on this node.
 
     `peer_address` ("ip:port") and `peer_key` (a public nkey) are how other agents ask it; empty when it cannot be asked.
     `directory` names the agent's state directory, at random, for ever. Another one than the last knows nothing of what the agent before it
@@ -27,8 +28,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     cpu, cpuset, pids, devices, users, images) that it is enforced, or that it is lost and why. `tells_health`: the agent says again what is
     wrong with its devices, so that of another state directory than the last nothing that was said of them before counts.
     `takes_controls`: the agent hears what operators want its devices to be told. `drivers` are the versions of its drivers, by name.
-    `absent` are those of `gpus` that no driver shows although it answers: another node that shows one has it. `left_out` names what the
-    agent did not say because it is more than a fact may hold.
+    `absent` are those of `gpus` that no driver shows although it answers: another node that shows such a device gets it. `left_out` names
+    what the agent left out because a fact may not hold more.
     """
 
     node_id: NodeId

@@ -1,15 +1,14 @@
-"""How the facts of a large commit travel: compressed.
+"""Compresses the facts of a large commit.
 
-A packed commit holds a gang of thousands of devices, or thousands of preempted jobs.
-Pure. A plain commit stays as it was. Only a commit whose facts do not fit in plain form is packed,
-and it names the reader version that it needs. A reader bounds what it unpacks: a node's few bytes
-must not become gigabytes. Held by tests/unit/test_packed_commits.py.
+Pure. A packed commit holds a gang of thousands of devices, or thousands of preempted jobs.
+Only a commit that does not fit in plain form is packed, and it names the reader version that it
+needs. A reader bounds what it unpacks: a node's few bytes must not become gigabytes. Held by tests/unit/test_packed_commits.py.
 """
 
 import zlib
 from typing import Final
 
-# Of the facts of one commit before they are packed. A node's own facts are bounded more tightly: its key may be stolen.
+# Bytes of one commit's facts before packing. A node's commit has a lower bound, because its key may be stolen.
 UNPACKED_BYTES_MAX: Final = 8 << 20
 NODE_UNPACKED_BYTES_MAX: Final = 1 << 20
 # Facts in one commit of a node. An agent puts at most 256 into one.

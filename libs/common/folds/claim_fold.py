@@ -1,9 +1,9 @@
-"""Which node has a device, where several register the same UUID.
+"""Decides which node has a device when several nodes register the same UUID.
 
 Pure and total, called by `node_fold` and `membership_fold`. A UUID belongs to its node until that node is lost or removed, or registers
-without it. Then it goes to the node that has registered it longest. A node that says that it does not show the device yields it to one that
-does, and has it back when it shows it again. This is a function of what the nodes registered and of which incarnations are lost, so that a
-NodeLost and a NodeRegistered that crossed on the wire end in the same state in every order. Held by tests/unit/test_claims.py and
+without it. Then it goes to the node that has registered it longest. A node that reports the device as absent yields it to a node that
+shows it, and gets it back when it shows it again. The owner is a function of the registrations and of the lost incarnations. So a
+NodeLost and a NodeRegistered that crossed on the wire lead to the same state in every order. Held by tests/unit/test_claims.py and
 tests/property/test_commute.py.
 """
 
@@ -24,7 +24,7 @@ BIRTHS_MAX: Final = 64
 
 
 def take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered, stamp: Stamp) -> tuple[NodeId, ...]:
-    """The devices as now registered. Returns the other nodes whose devices changed. One that vanished stays known, not present."""
+    """Fold a node's registered devices. Return the other nodes whose devices changed. A device that vanished stays known, not present."""
     listed = {gpu.uuid: gpu for gpu in fact.gpus}
     touched: list[NodeId] = []
     for uuid in node.listed or node.gpus:
@@ -43,18 +43,18 @@ def take_inventory(cluster: Cluster, node: Node, fact: f.NodeRegistered, stamp: 
 
 
 def settle(cluster: Cluster, node: Node) -> tuple[NodeId, ...]:
-    """The node was lost or removed: its devices that others claim go to them. Returns the nodes whose devices changed."""
+    """Give the devices of a lost or removed node to the nodes that claim them. Return the nodes whose devices changed."""
     contested = [uuid for uuid, claims in cluster.contested.items() if any(claim.node_id == node.node_id for claim in claims)]
     return _follow(cluster, [node_id for uuid in contested for node_id in _settle(cluster, uuid)])
 
 
 def claim_of(cluster: Cluster, uuid: GpuId, node_id: NodeId) -> Claim | None:
-    """The node's claim on a UUID that several nodes claim."""
+    """Return the node's claim on a UUID that several nodes claim; None if it has none."""
     return next((claim for claim in cluster.contested.get(uuid, ()) if claim.node_id == node_id), None)
 
 
 def forget_words(cluster: Cluster, node: Node) -> None:
-    """What the node said of the health of devices that another node has."""
+    """Clear the health that the node reported for devices that another node has."""
     for uuid in node.listed:
         claim = claim_of(cluster, uuid, node.node_id)
         if claim is not None:
@@ -66,13 +66,13 @@ def _forget_health(claim: Claim) -> None:
 
 
 def _forget(claim: Claim) -> None:
-    """The words are with the device now."""
+    """Clear the claim: the device now holds what the node reported."""
     _forget_health(claim)
     claim.errors, claim.told = [], {}
 
 
 def _claim(cluster: Cluster, node: Node, gpu: Gpu, birth: tuple[int, int]) -> list[NodeId] | None:
-    """The nodes whose devices changed; None where the node has brought too many UUIDs."""
+    """Return the nodes whose devices changed; None if the node has registered too many UUIDs."""
     view = cluster.gpus.get(gpu.uuid)
     claims = cluster.contested.get(gpu.uuid)
     own = claim_of(cluster, gpu.uuid, node.node_id)
@@ -95,14 +95,14 @@ def _claim(cluster: Cluster, node: Node, gpu: Gpu, birth: tuple[int, int]) -> li
 
 
 def _present_claim(cluster: Cluster, view: GpuView) -> Claim:
-    """The claim of the node that has the device, older than any other."""
+    """Return a claim for the node that has the device. It is older than any other claim."""
     owner = cluster.nodes[view.node_id]
     owner.listed = owner.listed or list(owner.gpus)
     return Claim(owner.node_id, view.gpu, [(owner.incarnation, 0)])
 
 
 def _drop(cluster: Cluster, node: Node, uuid: GpuId) -> list[NodeId]:
-    """The node registers without the device."""
+    """Fold a registration without the device."""
     view, claims = cluster.gpus[uuid], cluster.contested.get(uuid)
     if claims is None:
         view.present = view.present and view.node_id != node.node_id
@@ -130,7 +130,7 @@ def _is_valid(cluster: Cluster, claim: Claim) -> bool:
 
 
 def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
-    """The device is `to`'s. Each node's words on it are its own: those of the node that had it go back to its claim."""
+    """Give the device to the node of `to`. Reports of the node that had the device go back to its claim."""
     view.gpu = to.gpu
     if view.node_id == to.node_id:
         return []
@@ -138,7 +138,7 @@ def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
         before.health, before.reason, before.detail, before.verdict = view.health, view.reason, view.detail, view.verdict
         before.alone = view.alone
         before.errors = view.errors
-        before.told = {name: _said(control) for name, control in view.controls.items() if control.outcome or control.in_force}
+        before.told = {name: _reported(control) for name, control in view.controls.items() if control.outcome or control.in_force}
     view.health, view.reason, view.detail, view.verdict = to.health, to.reason, to.detail, to.verdict
     view.alone = to.alone
     view.errors, view.controls = to.errors, _controls(view.controls, to.told)
@@ -148,24 +148,24 @@ def _give(view: GpuView, to: Claim, before: Claim | None) -> list[NodeId]:
     return moved
 
 
-def _said(control: Control) -> Control:
-    """The node's part of a control."""
+def _reported(control: Control) -> Control:
+    """Return the part of a control that the node reports."""
     return Control("", control.request if control.outcome else 0, "", control.outcome, control.detail, control.in_force)
 
 
-def _controls(wishes: dict[str, Control], told: dict[str, Control]) -> dict[str, Control]:
-    """What operators want of the device, with what this node said became of it."""
+def _controls(wishes: dict[str, Control], reports: dict[str, Control]) -> dict[str, Control]:
+    """Join the controls that operators asked for with the outcomes that this node reported."""
     found = {}
-    for name in dict.fromkeys((*(name for name, wish in wishes.items() if wish.request), *told)):
-        wish, said = wishes.get(name, Control()), told.get(name, Control())
-        found[name] = Control(wish.value, wish.request, wish.user, in_force=said.in_force)
-        if said.outcome and said.request == wish.request:
-            found[name].outcome, found[name].detail = said.outcome, said.detail
+    for name in dict.fromkeys((*(name for name, wish in wishes.items() if wish.request), *reports)):
+        wish, report = wishes.get(name, Control()), reports.get(name, Control())
+        found[name] = Control(wish.value, wish.request, wish.user, in_force=report.in_force)
+        if report.outcome and report.request == wish.request:
+            found[name].outcome, found[name].detail = report.outcome, report.detail
     return found
 
 
 def _follow(cluster: Cluster, touched: list[NodeId]) -> tuple[NodeId, ...]:
-    """Bring the lists of these nodes up."""
+    """Update the device lists of these nodes."""
     nodes = tuple(dict.fromkeys(touched))
     for node_id in nodes:
         node = cluster.nodes[node_id]

@@ -71,7 +71,7 @@ def control_requested(cluster: Cluster, fact: f.GpuControlRequested, stamp: Stam
 
 
 def _forget_outcome(claim: Claim, control: str) -> None:
-    """What became of the wish before this one counts for no node any more."""
+    """Drop the outcome of the previous request for this control."""
     told = claim.told.pop(control, None)
     if told is not None and told.in_force:
         claim.told[control] = Control(in_force=told.in_force)
@@ -93,7 +93,7 @@ def controlled(cluster: Cluster, fact: f.GpuControlled, stamp: Stamp) -> Change:
 
 
 def _told(claim: Claim, fact: f.GpuControlled, wished: int) -> Change:
-    """As `controlled`, of a device that another node has: the wish is kept with the device."""
+    """Fold an outcome for a device that another node has. The request is kept with the device."""
     said = claim.told.pop(fact.control, Control())
     if fact.outcome == DONE:
         said.in_force = fact.value
@@ -117,7 +117,7 @@ def forget_health(cluster: Cluster, node: Node) -> None:
 
 
 def _spoken_of(cluster: Cluster, fact: f.GpuFaulted | f.GpuRecovered | f.GpuErrorSeen | f.GpuControlled) -> GpuView | Claim | None:
-    """Where the node's words on the device are kept: the device, or the node's claim while another node has it."""
+    """Return where the node's reports on the device are kept: the device, or the node's claim while another node has it."""
     view = cluster.gpus.get(fact.uuid)
     if view is not None and view.node_id == fact.node_id:
         return view

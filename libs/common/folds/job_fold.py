@@ -15,7 +15,7 @@ from libs.common.folds import array_fold, model_fold, order_fold, preemption_fol
 from libs.common.model import JobId, Member, NodeId, attempt_key
 from libs.common.ordering import MIB
 
-# A member may say that it ran this many times as long as it was placed, and so much longer.
+# Bound of a member's measured run time: this many times its placed span, plus a margin.
 SPAN_PARTS: Final = 2
 SPAN_MORE_MS: Final = 60_000
 
@@ -159,7 +159,7 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
 
 
 def _note_refusals(job: Job, fact: f.JobRequeued) -> None:
-    """Remember until when the next attempt waits, and which nodes it avoids. Facts of before these times have none."""
+    """Record until when the next attempt waits, and which nodes it avoids. Facts of earlier versions set neither."""
     refused = [member for member in job.members.values() if member.state == job_life.REFUSED]
     if job.started_ns and not refused:
         job.refusals = job.refusals.after_a_run()
@@ -195,11 +195,12 @@ def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
 
 
 def _used_ms(member: MemberView, placed_ms: int) -> int:
-    """By the clock of the member's own machine where that measured it: two schedulers' wall clocks may be far apart.
+    """Return the member's run time by its own machine's clock, or the placed span if its node measured none.
 
-    It is bounded by the time from placement to close, with a margin: the scheduler's clock may go at half speed after a
-    take-over (`Writer.now_ns`), and stand still during one. The member keeps what its node said, because a scheduler that
-    works ahead folds its own JobClosed with another time than the log's.
+    Two schedulers' wall clocks may be far apart. The run time is bounded by the time from placement to close, with a
+    margin: the scheduler's clock may go at half speed after a take-over (`Writer.now_ns`), and stand still during one.
+    The member keeps the time that its node reported, because a scheduler that works ahead folds its own JobClosed with
+    another time than the log's.
     """
     return min(member.run_ms, SPAN_PARTS * placed_ms + SPAN_MORE_MS) or placed_ms
 

@@ -1,4 +1,4 @@
-"""What gateways say of the requests that they have under way at replicas. Pure; lost without harm."""
+"""Reports of gateways about their outstanding requests at replicas. Pure. A lost report delays a drain and loses no request."""
 
 from typing import Final
 
@@ -8,8 +8,8 @@ from libs.common.model import JobId
 
 
 class Outstanding(msgspec.Struct, frozen=True):
-    """What a gateway that has folded the log up to `seq` has outstanding at replicas that are to end; a replica that is not named has
-    nothing outstanding there.
+    """A gateway's outstanding requests at retired replicas. The gateway has folded the log up to `seq`. A replica that is not
+    named has none.
     """
 
     seq: int

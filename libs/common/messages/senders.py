@@ -1,7 +1,7 @@
-"""Who sent a message of the bus, and what it says: the one place that reads what nodes send.
+"""Reads the messages that nodes send on the bus, and proves their senders. No other code reads them.
 
 A node's messages come on a subject that ends with its name, and the server's permissions let no other node publish there. So the subject
-is the proof of who speaks. A message that names another node, or that cannot be read, is dropped and counted. Held by
+proves the sender. A message that names another node, or that cannot be read, is dropped and counted. Held by
 tests/attack/test_senders.py.
 """
 
@@ -38,7 +38,7 @@ def sender(subject: str) -> NodeId:
 
 
 def readable(decoder: "msgspec.msgpack.Decoder[MessageT]", data: bytes, sent_by: str) -> MessageT:
-    """What a node answered. Raises Unavailable when that cannot be read."""
+    """Decode the answer of a node. Raises Unavailable if it cannot be read."""
     try:
         return decoder.decode(data)
     except UNDECODABLE as error:

@@ -19,14 +19,14 @@ class OutputStore(Protocol):
 
 
 def output_key(node_id: str, job_id: str, attempt: int, rank: int, stream: str) -> str:
-    """Where the last bytes of a member's stream lie. The first word is the node, which may write no other keys
+    """Return the key of the last bytes of a member's stream. The first word is the node, which may write no other keys
     (`subjects.output`).
     """
     return f"{node_id}.{earlier_output_key(job_id, attempt, rank, stream)}"
 
 
 def earlier_output_key(job_id: str, attempt: int, rank: int, stream: str) -> str:
-    """Where an agent of an earlier version put them. No node may write such a key any more; what is there is still read."""
+    """Return the key that agents of earlier versions used. No node may write such keys any more; stored ones are still read."""
     return f"{job_id}.{attempt}.{rank}.{stream}"
 
 

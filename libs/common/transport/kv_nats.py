@@ -63,7 +63,7 @@ async def _create_bucket(client: Client, config: KeyValueConfig) -> None:
 async def _deny_removals(js: JetStreamContext, config: StreamConfig) -> None:
     """A message with the header Nats-Rollup would remove every other key of its bucket. A bucket that an earlier version made allows it.
 
-    A server whose file is of an earlier version does not let the scheduler change a bucket: the bucket is used as it is.
+    A server with a file of an earlier version does not let the scheduler change a bucket. The bucket is then used as it is.
     """
     config.allow_rollup_hdrs, config.deny_purge = False, True
     try:

@@ -1,7 +1,7 @@
 """Bounds what one sender may ask of a handler of the bus, so that no sender uses up the places or the time of the others.
 
-The sender is the last token of the subject: the server lets a node use its own subjects alone. What passes a bound is dropped
-without an answer; on the bus an asker repeats what was lost.
+The sender is the last token of the subject, because the server lets a node use its own subjects only. A message over a bound is
+dropped without an answer. An asker repeats lost messages.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ from typing import Final
 
 from libs.common.transport.bus import Handler
 
-# Of one sender: so many messages are handled at once, and so many more wait for these.
+# Messages of one sender that are handled at once, and that may wait for these.
 AT_ONCE: Final = 16
 WAITING_MAX: Final = 48
-# Places of a concurrent subscription whose senders are bounded: 64 hostile senders fill them, no fewer.
+# Places of a concurrent subscription with bounded senders. Fewer than 64 hostile senders cannot fill them.
 PLACES: Final = 64 * (AT_ONCE + WAITING_MAX)
 # Messages of one sender that a handler reads in a second, and at once after a pause.
 PER_SECOND: Final = 50.0
@@ -20,7 +20,7 @@ BURST: Final = 200.0
 
 
 class Places:
-    """A handler with places of its own for each sender. `dropped` counts what found none."""
+    """A handler with a bounded number of places for each sender. `dropped` counts messages that found no place."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -44,7 +44,7 @@ class Places:
 
 
 class Rate:
-    """A handler that reads so many messages a second of each sender. `dropped` counts the others."""
+    """A handler that reads at most PER_SECOND messages a second from each sender. `dropped` counts the others."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler

@@ -1,8 +1,8 @@
-"""Snapshots that their maker signs, and that a reader takes from no other maker. It stands before the real store.
+"""Signs snapshots, and reads only those of trusted makers. It wraps the real store.
 
 The bucket alone proves nothing: every gateway may write it. So `base` counts only if the trimmer signed it, and any other
-object is its maker's own: stored under the maker's key, and read back by that maker alone. An unsigned snapshot, from an
-earlier version or from an attacker, is none: the log is folded, or the trimmer makes a new `base` from the archive.
+object belongs to its maker: it is stored under the maker's key, and only that maker reads it. An unsigned snapshot, from an
+earlier version or from an attacker, is not used: the log is folded, or the trimmer makes a new `base` from the archive.
 Held by tests/attack/test_snapshots.py; decision 25.
 """
 
@@ -22,8 +22,9 @@ from libs.common.settings import Settings
 from libs.common.transport import snapshot
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
 
-# What is signed here can be nothing that the same key signs elsewhere.
+# A prefix that no other message of the same key has, so that its signatures are valid for snapshots only.
 CONTEXT: Final = b"\x00muster snapshot 1\x00"
+KEY_ADVICE: Final = "set MUSTER_TRIMMER_KEY_FILE to the file with the trimmer's public nkey"
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,8 @@ _decoder = msgspec.msgpack.Decoder(_Signed)
 
 
 class SignedSnapshots:
-    """See `snapshot_store.SnapshotStore`. `trimmer` is the trimmer's public nkey; empty: no `base` is taken. `known` is the commit of the
-    newest `base` that this process has seen: an older one that is put back is refused.
+    """See `snapshot_store.SnapshotStore`. `trimmer` is the trimmer's public nkey; empty: no `base` is used. `known` is the commit of the
+    newest `base` that this process has seen. An older one is refused.
     """
 
     def __init__(self, store: SnapshotStore, seed: bytes, trimmer: str) -> None:
@@ -50,7 +51,7 @@ class SignedSnapshots:
         self.known = 0
 
     async def put(self, name: str, data: bytes) -> None:
-        signature = self.pair.sign(_said(name, data))
+        signature = self.pair.sign(_signed_text(name, data))
         await self.store.put(self._place(name), _encode(_Signed(signature, data)))
         if name == BASE_OBJECT:
             self.known = max(self.known, snapshot.seq_of(data))
@@ -66,7 +67,7 @@ class SignedSnapshots:
         elif name == BASE_OBJECT and snapshot.seq_of(data) < self.known:
             seqs = (name, snapshot.seq_of(data), self.known)
             logger.error(
-                "the snapshot %s of commit %d is not used, for one of commit %d was there: a gateway's key may have put it back", *seqs
+                "the snapshot %s of commit %d is not used: one of commit %d was stored before; check whether a gateway put it back", *seqs
             )
             return None
         elif name == BASE_OBJECT:
@@ -74,7 +75,7 @@ class SignedSnapshots:
         return data
 
     def _fault(self, name: str) -> str:
-        """Why an object of this name is not taken, and what to do."""
+        """Return why an object of this name is not used, and what to do."""
         if name != BASE_OBJECT:
             return f"it is not signed by this process's key {self.public}; the log is folded instead, and the next snapshot replaces it"
         if not self.trimmer:
@@ -95,34 +96,34 @@ class SignedSnapshots:
 
 
 def opened(name: str, stored: bytes, maker: str) -> bytes | None:
-    """The data of an object, if this maker signed it under this name."""
+    """Return the data of an object if this maker signed it under this name; else None."""
     try:
         signed = _decoder.decode(stored)
-        VerifyKey(public_nkey.raw(maker)).verify(_said(name, signed.data), signed.signature)
+        VerifyKey(public_nkey.raw(maker)).verify(_signed_text(name, signed.data), signed.signature)
     except (msgspec.DecodeError, BadSignatureError, ValueError):
         return None
     return signed.data
 
 
 def of(settings: Settings, store: SnapshotStore, seed: bytes | None = None) -> SnapshotStore:
-    """The store as this process uses it, with `seed` or its own; a process without a key (tests) signs and checks nothing."""
+    """Return the store for this process, which signs with `seed` or its own key. Without a key (tests) it signs and checks nothing."""
     seed = seed or settings.nkey_seed
     return SignedSnapshots(store, seed, trimmer_key(settings)) if seed is not None else store
 
 
 def trimmer_key(settings: Settings) -> str:
-    """The public key from the file that the settings name; empty if they name none. Raises Refused for a file that holds no such key."""
+    """Return the public key from MUSTER_TRIMMER_KEY_FILE; empty if it is not set. Raises Refused if the file holds none."""
     if not settings.trimmer_key_file:
         return ""
     path = Path(settings.trimmer_key_file)
     try:
         key = path.read_text().strip()
     except OSError as error:
-        raise Refused(f"{path} cannot be read ({error.strerror}): MUSTER_TRIMMER_KEY_FILE names the trimmer's public nkey") from error
+        raise Refused(f"{path} cannot be read ({error.strerror}): {KEY_ADVICE}") from error
     if why := public_nkey.fault(key):
-        raise Refused(f"{path} holds no public nkey ({why}): MUSTER_TRIMMER_KEY_FILE names the trimmer's")
+        raise Refused(f"{path} holds no public nkey ({why}): {KEY_ADVICE}")
     return key
 
 
-def _said(name: str, data: bytes) -> bytes:
+def _signed_text(name: str, data: bytes) -> bytes:
     return CONTEXT + name.encode() + b"\x00" + hashlib.sha256(data).digest()

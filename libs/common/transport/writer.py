@@ -124,7 +124,7 @@ class Writer:
         raise Fenced(f"another process writes {self.subject}: this one stands down")
 
     async def check_alone(self) -> None:
-        """Look whether another process writes this subject, where nothing is about to be appended. Raises Fenced."""
+        """Check for another writer of this subject while nothing is to be appended. Raises Fenced."""
         try:
             last = await self.log.last(self.subject) if self.idle else None
         except Unavailable:

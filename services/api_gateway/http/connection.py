@@ -26,8 +26,10 @@ UPGRADE_HEADERS_MAX: Final = 100
 
 
 class Connection(HttpToolsProtocol):
-    """`_timer` runs while a head is awaited, `_rest_timer` while a body is whose answer has ended, or a handshake. `_refused`: nothing
-    more of this connection is read.
+    """A connection that is cut when a request does not arrive in time.
+
+    `_timer` runs while a head is awaited. `_rest_timer` runs while a handshake is awaited, or the rest of a body after its answer.
+    `_refused`: nothing more of this connection is read.
     """
 
     def __init__(self, *given: Any, head_s: float, **named: Any) -> None:  # noqa: ANN401  what uvicorn gives
@@ -107,7 +109,7 @@ class Connection(HttpToolsProtocol):
         self.loop.call_later(self.head_s, cut)
 
     def _upgrade_problem(self) -> Problem | None:
-        """What keeps a request for a WebSocket from being one. uvicorn would leave it without an answer."""
+        """Return the fault of a request for a WebSocket; None if there is none. uvicorn would not answer a faulty one."""
         if not self._should_upgrade():
             return None
         if self.parser.get_method() != b"GET" or _has_body(self.headers):

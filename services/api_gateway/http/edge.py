@@ -97,7 +97,7 @@ class Edge:
         path: str = scope["path"]
         authorization, length, twice = passage.headers()
         if twice:
-            return Problem(400, f"the header {twice} is given twice: send it once, for two readers may each take another one")
+            return Problem(400, f"the header {twice} is given twice: send it once")
         if not (path == KEYED or path.startswith(KEYED + "/")):
             return None
         scheme, _, key = authorization.partition(" ")

@@ -35,7 +35,7 @@ NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
 def _unheard() -> None:
-    """Nobody listens yet."""
+    """Do nothing: no listener is set yet."""
 
 
 class Answer(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which requests come from OpenAI's clients: they read an error only in OpenAI's shape, whatever route it is of.
+"""Recognises requests of OpenAI's clients. They read an error only in OpenAI's shape, on every route.
 
 Pure. OpenAI's own libraries name themselves in the header User-Agent, and those generated today in X-Stainless-Lang too. A request without
 either counts when its path belongs to OpenAI's API and not to Muster's. Held by tests/integration/test_openai_shapes.py.
@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 STAINLESS: Final = b"x-stainless-lang"
 NAME: Final = b"openai"
-# What follows /v1/ in OpenAI's API and is no route of Muster's.
+# Paths after /v1/ in OpenAI's API that Muster does not have.
 FOREIGN: Final = frozenset(
     (
         *(
@@ -33,7 +33,7 @@ FOREIGN: Final = frozenset(
 
 
 def is_openai(scope: Scope) -> bool:
-    """Whether the asker reads errors in OpenAI's shape."""
+    """Return whether the client reads errors in OpenAI's shape."""
     parts = scope["path"].split("/", 3)
     if len(parts) > 2 and parts[1] == "v1" and parts[2] in FOREIGN:
         return True

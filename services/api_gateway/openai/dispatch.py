@@ -28,7 +28,7 @@ CLIENT_GONE: Final = 499
 
 
 class Dispatch:
-    """How requests reach replicas. All HTTP servers of a gateway share its balancer, whose counts are what is outstanding here."""
+    """Sends requests to replicas. All HTTP servers of a gateway share its balancer, which counts outstanding requests."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway

@@ -48,7 +48,7 @@ def render(error: ApiError) -> bytes:
 
 
 def of_problem(problem: Problem) -> ApiError:
-    """What the edge or a route refuses, in this shape. Clients look for OpenAI's words in a 401."""
+    """Return a refusal of the edge or a route in OpenAI's shape. Clients look for OpenAI's words in a 401."""
     text = f"{WRONG_KEY}: {problem.detail}" if problem.status == 401 else problem.detail
     return ApiError(problem.status, text, CODES.get(problem.status), retry_after_s=1 if problem.status == 503 else 0)
 

@@ -96,7 +96,7 @@ class Events:
         return self._counted(whole) if self.counts and _USAGE.search(whole) else whole
 
     def flush(self) -> bytes:
-        """What is left at a clean end of the stream: an event whose blank line never came. It gets one."""
+        """Return the last event if the stream ended cleanly without its blank line. The blank line is added."""
         rest, self._rest = self._rest, b""
         self._follow(rest)
         rest = self._counted(rest) if self.counts and _USAGE.search(rest) else rest

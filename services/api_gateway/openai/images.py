@@ -1,4 +1,4 @@
-"""How many tokens the images of a chat request count, by their size class and never by the bytes of their base64.
+"""Counts the tokens of images in a chat request by their size class, never by the bytes of their base64.
 
 Pure. The arithmetic is OpenAI's: an image of low detail is 85 tokens. Any other is scaled into 2,048 x 2,048 pixels, then until its
 shorter side has at most 768, and counts 170 for each tile of 512 x 512 and 85 once. Width and height are read from the first bytes of a
@@ -20,7 +20,7 @@ TILE_PIXELS: Final = 512
 LONG_MAX: Final = 2_048
 SHORT_MAX: Final = 768
 LARGEST: Final = LOW + TILE * 8
-# Of an image only so many base64 characters are decoded: its size stands in the header, in a JPEG behind the metadata.
+# Base64 characters of an image that are decoded. Its size stands in the header, in a JPEG behind the metadata.
 HEAD_CHARS: Final = 256
 JPEG_CHARS: Final = 128 << 10
 # Segments of a JPEG that are passed over.
@@ -87,7 +87,7 @@ def tokens_of(width: int, height: int) -> int:
 
 
 def size_of(url: str) -> tuple[int, int]:
-    """Width and height in pixels; (0, 0) when the data URL does not say it, or it is an address."""
+    """Return width and height in pixels; (0, 0) for an address, or a data URL without a known header."""
     head, _, data = url.partition(";base64,")
     if not head.startswith("data:") or not data:
         return 0, 0

@@ -138,7 +138,7 @@ def _spent(purse: Purse, need: Need) -> tuple[str, str]:
 
 
 def _never(tenant: str, limit: int, tokens: int) -> ApiError:
-    """No minute has room for this request, so no client shall try it again."""
+    """Return the error for a request that fits into no minute, so that no client tries it again."""
     text = (
         f"tenant {tenant} may use {limit} tokens a minute, and this request alone may need {tokens}: send less, or set a lower max_tokens"
     )

@@ -1,10 +1,10 @@
-"""What this gateway tells others of its requests.
+"""Reports this gateway's requests to the scheduler and the nodes.
 
-The scheduler hears how many are outstanding at replicas that are to end: every second, at once when a replica is retired, and when the last
-request at a retired replica ends. The fold decides where requests go, and is read in the same moment as the counts: so a report that holds
-a retirement holds every request that came before it. The scheduler's side is services/scheduler/drains.py.
+The scheduler gets the number of outstanding requests at retired replicas: every second, when a replica is retired, and when the
+last request at a retired replica ends. The fold decides where requests go. Fold and counts are read in one
+step, so a report that holds a retirement holds every request before it. The scheduler's side is services/scheduler/drains.py.
 
-Each node hears every second which of its replicas answered requests: such a replica is alive, also when it is too busy for its probe.
+Each node is sent every second which of its replicas answered requests: such a replica is alive, also when it is too busy for its probe.
 Held by tests/integration/test_model_drains.py and test_busy_models.py.
 """
 
@@ -64,7 +64,7 @@ class Reporter:
                     await self.bus.publish(subjects.ask_node(node_id, "answered"), encode(Answered(tuple(keys))))
 
     def take_answered(self) -> dict[NodeId, list[str]]:
-        """By node, the attempt keys of replicas that answered since this was last asked."""
+        """Return, by node, the attempt keys of replicas that answered since the last call."""
         found: dict[NodeId, list[str]] = {}
         for job_id in self._answered:
             if (job := self.cluster().jobs.get(job_id)) is not None:

@@ -95,7 +95,7 @@ def _prompts(wish: Wish) -> int:
 
 
 def choices_of(wish: Wish) -> int:
-    """How many choices the answer has."""
+    """Return how many choices the answer has."""
     return max(1, wish.n or 1) * _prompts(wish)
 
 

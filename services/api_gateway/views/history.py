@@ -20,7 +20,7 @@ from services.api_gateway.times import rfc3339
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
-# How a check of a release receipt begins that did not prove its part clean.
+# Prefix of a release check that did not prove its part clean.
 NOT_CLEAN: Final = ("held", "left", "not known", "not looked for", "failed")
 # How a job's parts of devices are kept apart, as JobStarted says it.
 KEPT_APART: Final = {
@@ -116,7 +116,7 @@ def _preempted(fact: f.JobPreempted) -> str:
 
 
 def _released(fact: f.JobReleased) -> str:
-    """Devices are called clean only if every check of the receipt says so; GpuFaulted beside it names what is held and by whom."""
+    """Describe a release. Devices are clean only if every check of the receipt says so. GpuFaulted names what is held, and the holder."""
     bad = [f"{name} {said}" for name, said in fact.checks.items() if said.startswith(NOT_CLEAN)]
     where = f"attempt {fact.attempt} on {fact.node_id}"
     return f"{where} is over, not proved clean: {'; '.join(bad)}" if bad else f"devices of {where} proved clean"

@@ -18,7 +18,7 @@ ANOTHER: Final = JobId("a job of another tenant")
 
 
 def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> AnyFact | Unknown:
-    """The fact; what names jobs that the principal does not see, or that are known no more, names them not."""
+    """Return the fact without names of jobs that the principal may not see, or that are no longer known."""
     if roles.sees_all(principal):
         return fact
     if isinstance(fact, f.JobPreempted):
@@ -31,7 +31,7 @@ def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> 
 
 
 def preempted_by(cluster: Cluster, job: Job) -> str:
-    """Which job this one made room for; of another tenant's only that it was one."""
+    """Return the job that this one made room for. A job of another tenant is not named."""
     by = cluster.jobs.get(job.preemption.by)
     return ANOTHER if job.preemption.by and (by is None or by.tenant != job.tenant) else job.preemption.by
 

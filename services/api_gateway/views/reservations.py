@@ -24,7 +24,7 @@ class ReservationShown(msgspec.Struct):
 
 
 def reservation_shown(kept: Reservation, principal: Principal) -> ReservationShown:
-    """Everyone sees which nodes are kept and when; for whom, only those whom it concerns, and operators."""
+    """Show reserved nodes and times to everyone. Only the reservation's users and operators see for whom."""
     whole = roles.sees_all(principal)
     return ReservationShown(
         name=kept.name,

@@ -26,8 +26,8 @@ class Driver(Protocol):
     # By PCI address the least memory that was seen used: what was known of it before goes in before `inventory`.
     baseline: dict[str, int]
     # The devices that the machine has: what the agent before this one knew goes in before `inventory`, the next agent's comes out after it.
-    had: Sequence[Device]
-    # Whether the inventory is waited for no longer than any other answer: jobs may run whose lease is this agent's to renew.
+    known: Sequence[Device]
+    # True if the inventory gets only the deadline of other calls, because this agent must renew the leases of running jobs.
     hurry: bool
     # Devices of the inventory that their driver does not show. Known once `inventory` was.
     absent: Mapping[GpuId, Absent]
@@ -38,7 +38,7 @@ class Driver(Protocol):
         ...
 
     async def inventory(self) -> Sequence[Gpu]:
-        """Every device that the machine has, by vendor and index; those that no driver shows are last, and in `absent`."""
+        """Return every device of the machine, by vendor and index. Those that no driver shows are last, and in `absent`."""
         ...
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:

@@ -18,7 +18,7 @@ from services.node_agent.drivers.sysfs import OnBus
 KERNEL_DRIVERS: Final = {"nvidia": ("nvidia",), "amd": ("amdgpu",), "intel": ("xe", "i915")}
 # PCI classes. A display controller of AMD or Intel may be a part of the processor, which their libraries need not show.
 VGA: Final = "0x0300"
-# What `Had` is kept as, in the agent's state directory.
+# File in the agent's state directory that holds `KnownDevices`.
 FILE: Final = "devices-had.json"
 UNKNOWN_MODEL: Final = "unknown model"
 
@@ -32,14 +32,14 @@ class Absent(NamedTuple):
 
 
 class Vendor(NamedTuple):
-    """What one vendor's library told: the devices that it shows, and why it told nothing."""
+    """The devices that one vendor's library shows, and, if it shows none, why."""
 
     shown: Sequence[Device]
     missing: str = ""
 
 
-class Had(msgspec.Struct, frozen=True):
-    """What the next agent of this machine is to know. `boot_id` is of the boot in which the driver was last asked."""
+class KnownDevices(msgspec.Struct, frozen=True):
+    """Devices that an agent knew, for the next agent of this machine. `boot_id` names the boot in which it asked the driver."""
 
     boot_id: str = ""
     devices: tuple[Device, ...] = ()
@@ -48,7 +48,7 @@ class Had(msgspec.Struct, frozen=True):
 def absent(
     had: Iterable[Device], vendors: Mapping[str, Vendor], bus: Sequence[OnBus], removed: Collection[str], node_id: str
 ) -> list[Absent]:
-    """Those of `had` and of the bus that are not shown. `removed` are the UUIDs and addresses that an operator has taken out."""
+    """Return the devices of `had` and of the bus that no driver shows. `removed`: UUIDs and addresses that an operator has taken out."""
     known = [device for device in had if not {device.uuid, device.pci_bus} & set(removed)]
     given_away = {each.pci_bus for each in bus if each.driver and each.driver not in KERNEL_DRIVERS[each.vendor]}
     found = []
@@ -65,12 +65,12 @@ def absent(
 
 
 def _is_shown(device: Device, shown: Sequence[Device]) -> bool:
-    """Also where its card is divided otherwise by now, or another card is in its slot."""
+    """Return whether the driver shows the device, also if its card is divided otherwise or another card is in its slot."""
     return any(each.pci_bus == device.pci_bus or card_of(each.uuid) == card_of(device.uuid) for each in shown)
 
 
 def _counts(each: OnBus, vendor: Vendor) -> bool:
-    """Whether a device that no agent has seen before is one that the vendor's library should show."""
+    """Return whether the vendor's library should show a device that no agent has seen before."""
     return not vendor.missing and (each.vendor == "nvidia" or each.pci_class != VGA)
 
 
@@ -85,6 +85,6 @@ def _absent(device: Device, vendor: Vendor, bus: Sequence[OnBus]) -> Absent:
 
 
 def _unknown(each: OnBus, node_id: str) -> Device:
-    """Its UUID is told by the driver alone: until then its place on its node names it."""
+    """Return a device for a PCI address. Only its driver knows its UUID, so its node and address name it until then."""
     uuid = f"{node_id}-{each.pci_bus}"
     return Device(pci_bus=each.pci_bus, uuid=uuid, index=-1, vendor=each.vendor, model=UNKNOWN_MODEL, driver_version="")

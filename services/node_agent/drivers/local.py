@@ -60,7 +60,7 @@ class LocalDriver:
         removed: Collection[str] = (),
         begin_s: float = BEGIN_S,
     ) -> None:
-        """`removed` are the GPUs, by UUID or PCI address, that an operator took out of the machine, or out of Muster's hands."""
+        """`removed` are the UUIDs or PCI addresses of GPUs that an operator took out of the machine, or that Muster must not use."""
         self.node_id, self.removed = node_id, removed
         self.sys_root, self.proc_root = sys_root, proc_root
         self.parts: list[Part] = []
@@ -70,15 +70,15 @@ class LocalDriver:
         self.baseline: dict[str, int] = {}
         self.hurry = False
         self.latest: dict[GpuId, Sample] = {}
-        self.had: Sequence[Device] = ()
+        self.known: Sequence[Device] = ()
         self.absent: Mapping[GpuId, Absent] = {}
 
     async def inventory(self) -> Sequence[Gpu]:
-        """Of those that the machine has. A vendor that does not answer has those that it had."""
+        """Return the devices of this machine. For a vendor that does not answer they are those of the agent before."""
         for vendor in self.vendors:
-            had = [device for device in self.had if device.vendor == vendor.process.vendor]
+            known = [device for device in self.known if device.vendor == vendor.process.vendor]
             vendor.process.hurry = self.hurry
-            vendor.had = {device.pci_bus: device for device in had if not {device.uuid, device.pci_bus} & set(self.removed)}
+            vendor.known = {device.pci_bus: device for device in known if not {device.uuid, device.pci_bus} & set(self.removed)}
         await asyncio.gather(*(vendor.discover() for vendor in self.vendors))
         if not any(vendor.devices for vendor in self.vendors):
             logger.warning("%s", self.nothing)
@@ -92,19 +92,19 @@ class LocalDriver:
         self.absent = await asyncio.to_thread(self._absent)
         shown = [device for _, _, device in self._devices()]
         away = [each.device for uuid, each in self.absent.items() if all(uuid != device.uuid for device in shown)]
-        self.had = [*shown, *away]
+        self.known = [*shown, *away]
         for each in self.absent.values():
             logger.error("GPU %s %s: %s", each.device.vendor, each.device.pci_bus, each.why)
         gpus = [_gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for device in shown]
         return [*gpus, *(_gpu(device, sysfs.seat(device.pci_bus, self.sys_root), "") for device in away)]
 
     def _absent(self) -> dict[GpuId, Absent]:
-        """One that its vendor lists and that is lost all the same is among them."""
+        """Return the absent devices, with those that their vendor lists but that are lost."""
         vendors = {
             vendor.process.vendor: Vendor(tuple(vendor.devices.values()), "" if vendor.answers else vendor.missing)
             for vendor in self.vendors
         }
-        found = absent(self.had, vendors, sysfs.gpus(self.sys_root), self.removed, self.node_id)
+        found = absent(self.known, vendors, sysfs.gpus(self.sys_root), self.removed, self.node_id)
         for vendor in self.vendors:
             listed = ((vendor.devices[address], why) for address, why in vendor.lost.items() if address in vendor.devices)
             found += [Absent(device, why, lost=True) for device, why in listed]
@@ -155,7 +155,7 @@ class LocalDriver:
         return Modes(mig, *("" if isinstance(mode, Lacking) else mode for mode in (device.compute_partition, device.memory_partition)))
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        """Of one that was silent once, the last sample, as stale."""
+        """Return a sample of each device. A device that was silent once keeps its last sample, marked as stale."""
         found = await self._sample(None)
         stale = [uuid for uuid, vendor, device in self._devices() if uuid not in found and vendor.is_stale(device.pci_bus)]
         kept = {uuid: replace(self.latest[uuid], stale=True) for uuid in stale if uuid in self.latest}

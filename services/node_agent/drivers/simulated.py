@@ -107,7 +107,7 @@ class SimulatedDriver:
         self.instances: dict[GpuId, simulated_mig.Instances] = {}
         self.baseline: dict[str, int] = {}
         self.hurry = False
-        self.had: Sequence[Device] = ()
+        self.known: Sequence[Device] = ()
         self.absent: Mapping[GpuId, Absent] = {}
         self.running: Callable[[], Mapping[GpuId, Sequence[Work]]] = dict
         self.told: dict[GpuId, Told] = {}

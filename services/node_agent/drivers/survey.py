@@ -1,4 +1,4 @@
-"""One line of JSON about this machine's own devices: what is there, what is lost, and why a vendor has none.
+"""Prints one line of JSON about this machine's devices: those shown, those lost, and why a vendor has none.
 
 `python -m services.node_agent.drivers.survey [STATE]`, for those who may not import the agent's code (`libs/embedded/local_gpus.py`). STATE
 is where an agent of this machine, or a cluster with one, has its state: what that agent knew must still be there.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.node_agent.drivers.absent import FILE, Had
+from services.node_agent.drivers.absent import FILE, KnownDevices
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Device
 from services.node_agent.drivers.vendor_process import ANSWER_S, BEGIN_S
@@ -23,21 +23,21 @@ async def survey(state: str = "") -> dict[str, object]:
     answer_s = float(os.environ.get("MUSTER_DRIVER_ANSWER_MS", ANSWER_S * 1_000)) / 1_000
     begin_s = float(os.environ.get("MUSTER_DRIVER_BEGIN_MS", BEGIN_S * 1_000)) / 1_000
     driver = LocalDriver(answer_s, removed=removed, begin_s=begin_s)
-    driver.had = _had(Path(state)) if state else ()
+    driver.known = _known(Path(state)) if state else ()
     try:
         gpus = [gpu for gpu in await driver.inventory() if gpu.uuid not in driver.absent]
     finally:
         await driver.close()
     absent = [{"pci_bus": each.device.pci_bus, "why": each.why} for each in driver.absent.values()]
-    cold = [device.pci_bus for device in driver.had if device.persistent is False and device.uuid not in driver.absent]
+    cold = [device.pci_bus for device in driver.known if device.persistent is False and device.uuid not in driver.absent]
     return {"gpus": [{"vendor": gpu.vendor, "model": gpu.model} for gpu in gpus], "missing": driver.missing, "absent": absent, "cold": cold}
 
 
-def _had(state: Path) -> list[Device]:
+def _known(state: Path) -> list[Device]:
     found: dict[str, Device] = {}
     for path in (state / FILE, *sorted(state.glob(f"services/*/{FILE}"))):
         try:
-            found |= {device.uuid: device for device in msgspec.json.decode(path.read_bytes(), type=Had).devices}
+            found |= {device.uuid: device for device in msgspec.json.decode(path.read_bytes(), type=KnownDevices).devices}
         except (OSError, msgspec.DecodeError):
             continue
     return list(found.values())

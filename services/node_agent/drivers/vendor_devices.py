@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class VendorDevices:
-    """`devices` by address, as the vendor orders them; `missing` says why there is none, `answers` whether its library said so. `had` are
+    """`devices` by address, as the vendor orders them; `missing` says why there is none, `answers` whether its library said so. `known` are
     the devices that an earlier agent knew; `lost` says why one of `devices` is.
     """
 
@@ -34,35 +34,35 @@ class VendorDevices:
         self.devices: dict[str, Device] = {}
         self.missing = ""
         self.answers = False
-        self.had: dict[str, Device] = {}
+        self.known: dict[str, Device] = {}
         self.silent_at: dict[str, float] = {}
         self.aside: dict[str, tuple[float, float]] = {}
         self.lost: dict[str, str] = {}
         self.unsaid: list[Event] = []
 
     async def discover(self) -> None:
-        """One that is there and does not answer is what it was before; one that was never seen is asked twice."""
+        """Take the vendor's devices. A silent device keeps its last description; one that was never seen is asked twice."""
         try:
             (found,) = await self._list()
         except Silent as error:
             self._was_silent(error)
-            self.missing, self.answers, self.devices = str(error), False, self.devices or self.had
+            self.missing, self.answers, self.devices = str(error), False, self.devices or self.known
             return
         assert isinstance(found, Listed), "that is what LIST answers"
         self.missing, self.answers = found.missing, found.answers
         if not found.devices:
             await self.close()  # a process that has nothing to do
         answers = await self._each(r.DESCRIBE, found.devices)
-        unseen = [one for one in found.devices if one not in answers and one not in self.had and one not in self.devices]
+        unseen = [one for one in found.devices if one not in answers and one not in self.known and one not in self.devices]
         answers |= await self._each(r.DESCRIBE, unseen)
-        known = {**self.had, **self.devices, **{address: answer for address, answer in answers.items() if isinstance(answer, Device)}}
+        known = {**self.known, **self.devices, **{address: answer for address, answer in answers.items() if isinstance(answer, Device)}}
         self.devices = {address: known[address] for address in found.devices if address in known}
 
     async def _list(self) -> list[Answer]:
         try:
             return await self.process.ask(Ask(r.LIST))
         except Silent as error:
-            if self.had or self.devices:
+            if self.known or self.devices:
                 raise
             self._was_silent(error)
             return await self.process.ask(Ask(r.LIST))
@@ -97,14 +97,14 @@ class VendorDevices:
         return self._is_aside(ALL) or self._is_aside(address)
 
     def is_stale(self, address: str) -> bool:
-        """Whether it was silent when it was asked last, and is not set aside."""
+        """Return whether the device was silent at its last call and is not set aside."""
         return (address in self.silent_at or ALL in self.silent_at) and not self.is_aside(address)
 
     async def close(self) -> None:
         await self.process.close()
 
     async def _each(self, verb: str, addresses: Sequence[str]) -> dict[str, Answer]:
-        """Each round ends with all answered, or with one more that was silent. The stale ones are last: nothing waits for them."""
+        """Ask until all have answered or are silent. Stale devices are asked last, so that no other device waits for them."""
         found: dict[str, Answer] = {}
         silent: dict[str, None] = {}
         left = [address for address in addresses if not self.is_aside(address)]
@@ -136,7 +136,7 @@ class VendorDevices:
                 self._say(each, r.ANSWERS)
 
     def _was_silent(self, error: Silent) -> None:
-        """Keep what is known at first; the second time within STALE_S, and when it is tried again, set aside."""
+        """Keep the last sample of a silent device. Set it aside when it is silent again within STALE_S, or at a retry."""
         now_s = asyncio.get_running_loop().time()
         before_s = self.silent_at.get(error.device)
         if error.device not in self.aside and (before_s is None or now_s > before_s + STALE_S):

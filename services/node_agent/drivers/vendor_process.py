@@ -21,7 +21,7 @@ from services.node_agent.drivers.readings import LIST, Answer, Ask, Listed, Rese
 LINE_BYTES_MAX: Final = 1 << 20
 DEATH_S: Final = 1.0
 RESET_S: Final = 60.0
-# How long a call may take, by its kind. Without persistence mode the driver of NVIDIA initialises each GPU again for the first process
+# Deadline of a call, by its kind. Without persistence mode the driver of NVIDIA initialises each GPU again for the first process
 # that opens it, which takes seconds for each.
 ANSWER_S: Final = 8.0
 BEGIN_S: Final = 60.0

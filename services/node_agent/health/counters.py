@@ -1,6 +1,6 @@
-"""Errors that a device counts: per device and window, and told of when there are more than the site or the catalogue allows. Pure.
+"""Errors that a device counts, per device and window. More than the site or the catalogue allows are reported. Pure.
 
-One alert in a window, however many more there are. A counter that went back began anew: a driver that was loaded again.
+One alert in a window, however many more there are. A counter that went back was reset: its driver was loaded again.
 Tests: tests/unit/test_health_watch.py.
 """
 
@@ -31,7 +31,7 @@ class Count(msgspec.Struct):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """So many in a window are not told of."""
+    """The number in a window that is not reported."""
 
     most: int
     window_s: int
@@ -44,7 +44,7 @@ class Counts:
         self.counts: dict[tuple[GpuId, str], Count] = {}
 
     def looked(self, uuid: GpuId, sample: Sample, bounds: Mapping[str, Bound]) -> list[tuple[str, str]]:
-        """What is to be told of: the name, and how many in words. A counter without a bound is not counted."""
+        """Return the errors to report: name and description. A counter without a bound is not counted."""
         told = []
         for name, (reading, what) in COUNTERS.items():
             value, bound = getattr(sample, reading), bounds.get(name)
@@ -65,7 +65,7 @@ def _worst_link(sample: Sample) -> str:
 
 
 def _count(count: Count, value: int, at_ns: int, bound: Bound) -> int:
-    """How many more there are than allowed to be silent about; 0 while there is nothing to tell."""
+    """Return how many errors are over the bound; 0 if there is nothing to report."""
     seen, window_ns = count.seen, bound.window_s * SECOND_NS
     if seen and value < seen[-1][1]:
         seen.clear()

@@ -41,7 +41,7 @@ WHILE_RESET: Final = "its evidence is saved, then it is reset and looked at"
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a device. `verdict` is empty where only waiting helps (too hot, not clean yet).
+    """One fault of a device. `verdict` is empty where only waiting helps (too hot, not clean yet).
     `alone`: see GpuFaulted.
     """
 
@@ -136,7 +136,7 @@ def cleared(devices: Devices, uuid: GpuId, reason: str) -> None:
 
 
 def out(devices: Devices, uuids: Collection[GpuId], joins: bool = False) -> str:
-    """Why one of these devices takes no new work, in a word; empty when all do. `joins`: the work needs the links between them."""
+    """Return why one of these devices takes no new work, in a word; empty if all do. `joins`: the work needs the links between them."""
     worst = [found for uuid in uuids if (found := _worst(devices, uuid)) is not None]
     away = [reason for reason, trouble in worst if trouble.health != gpu_life.DEGRADED]
     return next(iter(away + [reason for reason, trouble in worst if joins and trouble.alone]), "")
@@ -319,7 +319,7 @@ def _fault(node_id: NodeId, uuid: GpuId, reason: str, trouble: Trouble) -> NodeF
 
 
 def _worst(devices: Devices, uuid: GpuId) -> tuple[str, Trouble] | None:
-    """Of equal ones the hardest verdict, then the one that was first. It has one GPU a job if any trouble says so."""
+    """Return the worst trouble: by health, then by verdict, then the first. `alone` holds if any trouble sets it."""
     troubles = devices.troubles.get(uuid, {})
     worst = max(troubles.items(), key=lambda one: (HEALTHS.index(one[1].health), _rank(one[1].verdict)), default=None)
     if worst is None or worst[1].alone or not any(trouble.alone for trouble in troubles.values()):

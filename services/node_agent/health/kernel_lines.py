@@ -1,4 +1,4 @@
-"""What a line of the kernel's log says of a device: Xids and SXids of NVIDIA, RAS and faults of AMD, hangs of Intel. Pure.
+"""Reads device errors from lines of the kernel's log: Xids and SXids of NVIDIA, RAS and faults of AMD, hangs of Intel. Pure.
 
 Only lines that the kernel itself wrote count (what a user writes into /dev/kmsg bears another facility), and only those that begin as the
 driver's own: the kernel repeats strings of users in its lines (mount options, names of processes), but never at their beginning.

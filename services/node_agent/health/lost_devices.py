@@ -1,7 +1,7 @@
-"""What an agent that begins tells its core of devices that the machine has and that no driver shows.
+"""Reports devices that the machine has and no driver shows, when an agent starts.
 
 A lost device is an error like one that is lost later: GpuErrorSeen, GpuFaulted, the end of its jobs. Both facts are in the commit of
-NodeRegistered, so that no scheduler places anything on the device. A device whose driver is not loaded is only out of use: a library that
+NodeRegistered, so that no scheduler places anything on the device. A device without a loaded driver is only out of use: a library that
 cannot be opened (for example after an upgrade) says nothing about jobs that run. Tests: tests/integration/test_lost_devices.py.
 """
 
@@ -17,7 +17,7 @@ from libs.common.facts import NodeFact
 from libs.common.model import Gpu, GpuId
 from services.node_agent import observations as o
 from services.node_agent.drivers import Driver
-from services.node_agent.drivers.absent import FILE, Had
+from services.node_agent.drivers.absent import FILE, KnownDevices
 from services.node_agent.drivers.readings import LOST
 from services.node_agent.health import devices
 from services.node_agent.health.devices import Devices, Trouble
@@ -32,35 +32,35 @@ FACTS_MAX: Final = 64
 logger = logging.getLogger(__name__)
 
 
-async def had(memory: Memory) -> Had:
-    """What the agent before this one kept. A file that cannot be read counts as none: the PCI bus still lists the devices."""
+async def previous(memory: Memory) -> KnownDevices:
+    """Return what the agent before this one kept. An unreadable file counts as none: the PCI bus still lists the devices."""
     data = await memory.kept(FILE)
     try:
-        return msgspec.json.decode(data, type=Had) if data else Had()
+        return msgspec.json.decode(data, type=KnownDevices) if data else KnownDevices()
     except msgspec.DecodeError as error:
-        logger.warning("%s cannot be read (%s): devices that are lost are found by the PCI bus alone", FILE, error)
-        return Had()
+        logger.warning("%s cannot be read (%s): only the PCI bus shows which devices are lost", FILE, error)
+        return KnownDevices()
 
 
 async def keep(memory: Memory, driver: Driver, boot_id: str) -> None:
-    """For the next agent, before the log is told of the devices."""
-    data = msgspec.json.encode(Had(boot_id, tuple(driver.had)))
+    """Keep the known devices for the next agent, before a commit names them."""
+    data = msgspec.json.encode(KnownDevices(boot_id, tuple(driver.known)))
     if not driver.simulated and data != await memory.kept(FILE):
         await memory.keep(FILE, data)
 
 
 async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> Sequence[Gpu]:
-    """The devices of this machine, and what the agent before this one knew of them. A device that was taken out is forgotten."""
-    before = await had(memory)
-    driver.had, driver.hurry = before.devices, before.boot_id == boot_id
+    """Return the devices of this machine, with those that the agent before this one knew. A device that was taken out is forgotten."""
+    before = await previous(memory)
+    driver.known, driver.hurry = before.devices, before.boot_id == boot_id
     inventory = await driver.inventory()
-    gone = {device.uuid for device in before.devices} - {device.uuid for device in driver.had}
+    gone = {device.uuid for device in before.devices} - {device.uuid for device in driver.known}
     devices.begin(known, boot_id, shown(driver, inventory), await memory.kept(devices.FILE), gone)
     return inventory
 
 
-async def told(driver: Driver, inventory: Sequence[Gpu], state: State, memory: Memory, now_ns: int) -> Sequence[NodeFact]:
-    """What the commit of NodeRegistered says of the devices. It is kept before the log is told."""
+async def registration_facts(driver: Driver, inventory: Sequence[Gpu], state: State, memory: Memory, now_ns: int) -> Sequence[NodeFact]:
+    """Return the facts about devices for the commit of NodeRegistered. They are kept on disk before they are published."""
     for each in seen(driver, inventory, state):
         apply(state, each, now_ns)
     facts = devices.facts(state.devices, state.node_id, FACTS_MAX)
@@ -74,7 +74,7 @@ def shown(driver: Driver, inventory: Sequence[Gpu]) -> list[Gpu]:
 
 
 def seen(driver: Driver, inventory: Sequence[Gpu], state: State) -> list[o.Observation]:
-    """An error that an agent before this one has told is told again only for jobs that have the device all the same."""
+    """Return an observation for each absent device. An error that an earlier agent reported is repeated only for jobs on the device."""
     found: list[o.Observation] = []
     working = {uuid for attempt in state.attempts.values() for uuid in attempt.gpus if attempt.exit is None}
     for uuid, absent in driver.absent.items():

@@ -1,4 +1,4 @@
-"""Turns what is told of this node's devices into what the core is told: errors from the driver and from the kernel's log, heat, counters.
+"""Turns readings of this node's devices into observations: errors from the driver and the kernel's log, heat, counters.
 
 The driver's recovery field is read in the round that follows an error, never before it. What is too hot is let cool down below another
 mark; what a device mends by itself is counted (`counters.py`). Nothing is decided here: that is `devices.py`.
@@ -31,7 +31,7 @@ REMAP_PENDING: Final = "remap_pending"
 REMAP_FAILED: Final = "remap_failed"
 FABRIC: Final = "fabric"
 XID: Final = "xid "
-# Errors that readings show, whose limits are rows of the catalogue.
+# Errors that readings show. Rows of the catalogue hold their limits.
 SRAM_THRESHOLD: Final = "sram_threshold"
 UNCORRECTED: Final = "uncorrected"
 # What a driver's event is called in the catalogue. Of a double-bit error and of a device that is gone NVIDIA's kernel module tells too,
@@ -98,7 +98,7 @@ class Watch:
             self._looked(uuid, sample)
 
     def _told(self, line: Line, samples: Mapping[GpuId, Sample]) -> None:
-        """An error of a switch is one of each device on its fabric; their recovery fields say nothing of a switch."""
+        """Report an error of a switch for each device on its fabric. Their recovery fields say nothing about a switch."""
         key = self.key_of(line.pid) if line.pid else ""
         if not line.kind:
             for gpu in self._at(line.pci_bus):
@@ -145,7 +145,7 @@ class Watch:
         return [gpu for gpu in self.gpus() if is_at(gpu.pci_bus, told)]
 
     def _on_fabric(self, vendor: str) -> list[Gpu]:
-        """The devices with links. All of the vendor's where none has a link: the links of a fabric that is not up are not active."""
+        """Return the devices with links, or all of the vendor if none has a link: links of a fabric that is not up are inactive."""
         gpus = [gpu for gpu in self.gpus() if gpu.vendor in (vendor, SIMULATED)]
         return [gpu for gpu in gpus if gpu.links] or gpus
 
@@ -167,7 +167,7 @@ class Watch:
         self._sram(gpu, sample)
 
     def _row(self, gpu: Gpu, error: str) -> Row | None:
-        """The row of the catalogue that limits a reading of the device. A simulated device has the limits of NVIDIA's."""
+        """Return the catalogue row that limits a reading of the device. A simulated device has NVIDIA's limits."""
         if (gpu.uuid, error) not in self.rows:
             self.rows[gpu.uuid, error] = e.row_of(self._seen(gpu, error), self.catalogue.rows)
         return self.rows[gpu.uuid, error]
@@ -177,7 +177,7 @@ class Watch:
         return Seen(vendor, gpu.model, self.version_of(gpu.uuid), error, text)
 
     def _sram(self, gpu: Gpu, sample: Sample) -> None:
-        """Told of once, until the reading is within the limit again."""
+        """Report a reading over its limit once, until it is within the limit again."""
         value, row, key = sample.sram_threshold, self._row(gpu, SRAM_THRESHOLD), (gpu.uuid, SRAM_THRESHOLD)
         if not isinstance(value, int) or row is None:
             return
@@ -190,7 +190,7 @@ class Watch:
             self.tell(DeviceAils(gpu.uuid, SRAM_THRESHOLD, None))
 
     def _troubles(self, uuid: GpuId, sample: Sample) -> Iterator[tuple[str, bool, Trouble]]:
-        """What a reading tells, as far as the device has it: the reason, whether it is so, and what follows."""
+        """Yield what the readings of a device show: the reason, whether it holds, and its trouble."""
         degrees = sample.temperature_c
         if isinstance(degrees, int):
             mark = self.limits.resume_c if (uuid, HOT) in self.ailing else self.limits.pause_c

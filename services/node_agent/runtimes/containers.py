@@ -60,12 +60,12 @@ class Containers:
             self.removing = asyncio.create_task(self._remove_orphans(engine, keys))
 
     def isolation(self) -> dict[str, str]:
-        """As NodeRegistered says it: a job with an image runs in a container of it, or is not placed here."""
+        """Return whether images can run here, for NodeRegistered. A job with an image is placed only where they can."""
         return {IMAGES: lost(self.lacking)} if self.jobs_dir is not None else {}
 
     @property
     def lacking(self) -> str:
-        """Why no container can be run; empty when one can."""
+        """Return why no container can run; empty if one can."""
         if not socket_of(self.setting):
             return "no container engine is on this node (MUSTER_CONTAINER_ENGINE)"
         return "" if INIT.exists() else f"containers are not run on {platform.machine()} yet"

@@ -58,7 +58,7 @@ def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]
 
 
 def fail(text: str, job_dir: str) -> NoReturn:
-    """Say why in the job's error output, and for its supervisor, which records it (`records.read_failure`)."""
+    """Write the reason to the job's error output, and for its supervisor, which records it (`records.read_failure`)."""
     print(f"muster: {text}", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
         descriptor = os.open(f"{job_dir}/{FAILURE}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

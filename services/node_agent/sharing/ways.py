@@ -38,7 +38,8 @@ def way_of(holds: Sequence[GpuHold], held: Sequence[Gpu]) -> str:
     vendors = sorted({gpu.vendor for gpu in held})
     ways = {WAYS.get(vendor, "") for vendor in vendors}
     if len(ways) != 1 or "" in ways:
-        raise Refused(f"isolation mps is not to be had on GPUs of {', '.join(vendors) or 'nobody'}: ask for a vendor (--vendor nvidia)")
+        found = ", ".join(vendors) or "unknown vendors"
+        raise Refused(f"isolation mps is not available on GPUs of {found}: ask for one vendor (--vendor nvidia)")
     return ways.pop()
 
 

@@ -174,7 +174,7 @@ def read_exit(job_dir: str) -> ExitRecord | None:
 
 
 def read_failure(job_dir: str) -> str:
-    """Why the runner of the attempt's container failed; empty if it did not."""
+    """Return why the runner of the attempt's container failed; empty if it did not."""
     return _read(f"{job_dir}/{FAILURE}")[:MAX_DETAIL_CHARS].decode(errors="replace").strip()
 
 

@@ -274,7 +274,7 @@ def _is_built_as(place: Place, views: list[GpuView], node: Node) -> bool:
 
 
 def _is_single(views: list[GpuView]) -> bool:
-    """Whether a device of the node serves only jobs that have one GPU there."""
+    """Return whether a device of the node serves only jobs with one GPU there."""
     return any(view.alone for view in views)
 
 

@@ -73,7 +73,7 @@ class Place:
         return needs_of(self.gpus, wish) if wish.uuids else self.hardware.needs(wish)
 
     def is_meant(self, wish: Wish) -> bool:
-        """What the job says of the node itself, and what it needs of it beside devices."""
+        """Return whether the node itself suits the job: its name, labels and means. Devices are not considered."""
         if self.node_id in wish.excluded or (wish.means and lacking(self.node.isolation, wish.means)):
             return False
         listed = not wish.node_list or self.node_id in wish.node_list

@@ -1,4 +1,4 @@
-"""Who asks for an explanation, and how it names the jobs and tenants that the asker may not see. Pure.
+"""Names jobs and tenants in an explanation as the asker may see them. Pure.
 
 Every name of a job or tenant in an explanation is written here, so that no other tenant's name can
 slip into a sentence. What others hold and how much still counts in the proof. Held by
@@ -18,7 +18,7 @@ ANOTHER: Final = "a job of another tenant"
 
 
 class WhyAsk(msgspec.Struct, frozen=True):
-    """About a job, or about a model. `asker` is the tenant whose names may be said; None: all."""
+    """A question about a job or a model. `asker` is the only tenant that the answer may name; None: all."""
 
     job_id: JobId = JobId("")
     at: int = 0
@@ -27,7 +27,7 @@ class WhyAsk(msgspec.Struct, frozen=True):
 
 
 def sees(state: State, tenant: TenantId) -> bool:
-    """Whether the asker may read what belongs to this tenant."""
+    """Return whether the asker may read what belongs to this tenant."""
     return state.asker is None or state.asker == tenant
 
 

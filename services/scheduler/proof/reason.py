@@ -41,7 +41,7 @@ def of(state: State, job: Job, ahead: Before) -> Reason:
 
 
 def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
-    """When it is tried again, and how often it was refused by now."""
+    """Return when the job is tried again, and how often it was refused."""
     left_s = max(0, job.refusals.changes_ns(state.wall_ns) - state.wall_ns) // SECOND_NS + 1
     times = f"{job.refusals.count} of at most {REFUSALS_MAX} times"
     found = [blocker("refused by its nodes", job.refusals.count, job.refusals.reason), *nodes]
@@ -50,7 +50,7 @@ def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
 
 
 def _after_failure(state: State, job: Job) -> Reason:
-    """It waits before its next attempt, because a node refused it or its machine ended it several times."""
+    """Explain a wait before the next attempt, after a refusal or several ends by faults of machines."""
     if job.reason == REFUSED:
         nodes = ", ".join(job.refusals.avoided(state.wall_ns))
         return _refused(state, job, f"{nodes} refused it: {job.refusals.reason}", [])

@@ -30,7 +30,7 @@ from services.node_agent.drivers.vendors import (
 )
 
 EVENTS_MAX: Final = 64
-# Of so many samples one reads what is read seldom.
+# One sample of this many also reads the counters of single links and of SRAM.
 SELDOM: Final = 10
 # The older call counts what the driver keeps for itself as used.
 NO_RESERVED: Final = Lacking("this driver does not tell it apart from what is used")

@@ -1,4 +1,4 @@
-"""Whether the NVLink fabric of a device is up, as NVML tells it (nvmlDeviceGetGpuFabricInfoV, with the call before it as a fallback).
+"""Reads whether the NVLink fabric of a device is up (nvmlDeviceGetGpuFabricInfoV, with the older call as a fallback).
 
 A fabric manager registers each device with the fabric of NVSwitches; until then no kernel on the device reaches another device over it.
 """
@@ -18,7 +18,7 @@ STATES: Final = {1: "its registration has not started", 2: "its registration is 
 
 
 def fabric(nvidia: "Nvidia", device: str, handle: Any) -> str | Lacking:  # noqa: ANN401  the binding is not typed
-    """Why the fabric is not up; empty: it is, or the device has none."""
+    """Return why the fabric is not up; empty if it is, or if the device has none."""
     nvml = nvidia.nvml
     found = nvidia.ask(device, "fabric v", _asked, nvml.nvmlDeviceGetGpuFabricInfoV, handle, nvml.c_nvmlGpuFabricInfoV_t)
     if isinstance(found, Lacking):

@@ -1,4 +1,4 @@
-"""Errors of each NVLink of a device: NVML's field values whose scope is the number of a link.
+"""Errors of each NVLink of a device: NVML field values, scoped by link number.
 
 Generations count different things: up to Hopper the data link layer's replays, recoveries and CRC errors, on Blackwell the
 recoveries of a link and those that failed. Older drivers know neither and give sums over all links. Tests: tests/drivers/test_nvidia.py.
@@ -25,7 +25,7 @@ AGAIN: Final = 60
 
 
 class Links:
-    """Which fields of which links each device answers, found once: no other is read."""
+    """The fields of each link that a device answers. They are found once, and no others are read."""
 
     def __init__(self, nvidia: "Nvidia") -> None:
         self.nvidia = nvidia
@@ -33,7 +33,7 @@ class Links:
         self.silent: dict[str, int] = {}
 
     def forget(self, device: str) -> None:
-        """The device is looked at anew."""
+        """Forget what is known of the device's links."""
         self.answered.pop(device, None)
         self.silent.pop(device, None)
 
@@ -75,7 +75,7 @@ class Links:
 
 
 def _errors(wanted: list[Scoped], values: list[Reading]) -> tuple[LinkErrors, ...] | Lacking:
-    """By link. Lacking if one link does not answer this time: a sum without it would look as if its counter had begun anew."""
+    """Return the counters by link. Lacking if one link does not answer: a sum without it would look like a counter that was reset."""
     silent = next((value for value in values if isinstance(value, Lacking)), None)
     if silent is not None:
         return silent
