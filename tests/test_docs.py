@@ -19,6 +19,8 @@ FENCED: Final = re.compile(r"```.*?```", re.DOTALL)
 HEADING: Final = re.compile(r"^#+ (.*)$", re.MULTILINE)
 # In a page, a path of the project in backticks; capitals stand for a name of the reader's own.
 PATH: Final = re.compile(r"`((?:libs|services|tests|docs|bench)/[a-z0-9_*./-]+)`")
+# In the code, a page or a test.
+NAMED: Final = re.compile(r"\b(?:docs/[\w/-]+\.md|tests/[\w/]+\.py)")
 # Constants of subjects.py that are of the log itself, not beside it.
 OF_THE_LOG: Final = ("STREAM", "PREFIX", "ALL_FACTS", "QUOTA", "SCHEDULER", "GATEWAY_KIND", "QUOTA_KIND", "SCHEDULER_KIND", "NODE_KIND")
 
@@ -49,9 +51,10 @@ def _anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-def test_a_page_that_the_code_names_exists() -> None:
-    named = {page for path, text in texts() if path.startswith(("libs/", "services/")) for page in re.findall(r"docs/[\w/-]+\.md", text)}
-    assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
+def test_a_page_or_a_test_that_the_code_names_exists() -> None:
+    sources = [(path, text) for path, text in texts() if path.startswith(("libs/", "services/"))]
+    named = [(path, name) for path, text in sources for name in NAMED.findall(text)]
+    assert [(path, name) for path, name in named if not (ROOT / name).exists()] == []
 
 
 def test_a_file_that_a_page_names_exists() -> None:

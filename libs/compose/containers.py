@@ -1,6 +1,6 @@
 """Which containers the cluster has, and which of the authority's files each is given: nothing that is another's. Pure.
 
-deploy/docker-compose.yml has the same names; tests/unit/test_compose_file.py holds the two together.
+deploy/docker-compose.yml has the same names; tests/unit/test_compose_provision.py holds the two together.
 """
 
 from typing import Final

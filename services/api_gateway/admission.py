@@ -1,6 +1,6 @@
 """Tells whoever runs the NATS servers which nodes of other machines joined and which were removed, and knows how far each server is.
 
-They ask (`libs/embedded/keeper.py`), so nothing here waits or repeats. Held by tests/integration/test_keeper.py.
+They ask (`libs/embedded/keeper.py`), so nothing here waits or repeats. Held by tests/unit/test_keeper.py.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What a request about a machine's belonging means: checks it and gives the fact to record, or says what is wrong with it. Pure.
 
-The secret of an invitation is shown once and never recorded; only its SHA-256 is. Held by tests/unit/test_gateway_membership.py.
+The secret of an invitation is shown once and never recorded; only its SHA-256 is. Held by tests/unit/test_membership.py.
 """
 
 import hashlib

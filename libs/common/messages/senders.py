@@ -2,7 +2,7 @@
 
 A node's messages come on a subject that ends with its name, and the server's permissions let no other node publish there. So the subject
 proves the sender. A message that names another node, or that cannot be read, is dropped and counted. Held by
-tests/attack/test_senders.py.
+tests/attack/test_hostile_node.py.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 A lost device is an error like one that is lost later: GpuErrorSeen, GpuFaulted, the end of its jobs. Both facts are in the commit of
 NodeRegistered, so that no scheduler places anything on the device. A device without a loaded driver is only out of use: a library that
-cannot be opened (for example after an upgrade) says nothing about jobs that run. Tests: tests/integration/test_lost_devices.py.
+cannot be opened (for example after an upgrade) says nothing about jobs that run. Tests: tests/drivers/test_lost_devices.py.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """What a supervisor is told to run: the one message from the agent to the zygote, checked before anything is forked.
 
 Frames on the zygote's socket are a four-byte big-endian length and that many bytes of JSON. An order holds the job's whole
-environment, secrets included, so it is never written to disk. Tests: tests/unit/test_supervision_order.py.
+environment, secrets included, so it is never written to disk. Tests: tests/integration/test_supervision_child.py.
 """
 
 import json

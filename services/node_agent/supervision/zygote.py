@@ -4,7 +4,7 @@ CGROUPS says where its supervisors' control groups are to be (`cgroups.Home.dirs
 Each frame on the socket is one order (`order.py`); each gets one reply, in order. Supervisors are forked ahead and serve again
 (`pool.py`), so that hardly an order waits for a fork. It never dies of a bad order, and exits when the
 socket closes, that is when the agent dies; supervisors live on. While it lives it kills what a killed supervisor leaves behind,
-as the next subreaper. Tests: tests/integration/test_supervision_zygote.py.
+as the next subreaper. Tests: tests/integration/test_supervision_agent.py.
 """
 
 import contextlib
