@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from libs.common import facts as f
+from libs.common import subjects
 from libs.common.change import Change, Stamp
 from libs.common.cluster import Cluster, Job
 from libs.common.facts import AnyFact, Commit, Unknown
@@ -17,21 +18,30 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 SECOND_NS: Final = 1_000_000_000
-# A commit may wait for the one before it: the decision is so much older than its time in the log.
+# A decision may be this much older than the time of its commit.
 LATE_NS: Final = 2 * SECOND_NS
+# A commit that begins so soon after the one before it was stored may hold decisions that waited for that one.
+AT_ONCE_S: Final = 0.1
 
 
 class NobodyStealsAReservation(Checker):
-    """`touched` is the last sequence at which a reservation was set or cleared, which the scheduler may not have seen; `kept` counts the
-    placements that one concerned.
+    """`touched` is the last sequence at which a reservation was set or cleared, which the scheduler may not have seen.
+
+    `kept` counts the placements that a reservation concerned. `stored_s` and `begun_ns` are the virtual time at which the scheduler's last
+    commit was stored, and the commit's own time; `waited_ns` is how long the decisions of its next commit may have waited for that one,
+    for example while the log stalled.
     """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.touched = 0
         self.kept = 0
+        self.stored_s = 0.0
+        self.begun_ns = 0
+        self.waited_ns = 0
 
     def before(self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit) -> None:
+        self._time(commit)
         job = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
         if not isinstance(fact, f.JobPlaced) or job is None or self.touched > commit.seen:
             return
@@ -43,6 +53,13 @@ class NobodyStealsAReservation(Checker):
         if isinstance(fact, f.ReservationSet | f.ReservationCleared):
             self.touched = stamp.seq
 
+    def _time(self, commit: Commit) -> None:
+        if commit.writer != subjects.SCHEDULER or commit.at_ns == self.begun_ns:
+            return
+        now_s = self.world.loop.now
+        self.waited_ns = max(0, commit.at_ns - self.begun_ns) if now_s - self.stored_s < AT_ONCE_S else 0
+        self.stored_s, self.begun_ns = now_s, commit.at_ns
+
     def _look_at(self, job: Job, kept: Reservation, nodes: list[str], now_ns: int) -> None:
         self.kept += 1
         if job.spec.reservation == kept.name and (job.tenant in kept.tenants or job.user in kept.users):
@@ -53,7 +70,7 @@ class NobodyStealsAReservation(Checker):
             return
         spec = job.spec
         end_ns = now_ns + (spec.start_s + spec.time_limit_s + spec.grace_s) * SECOND_NS
-        in_time = spec.time_limit_s and end_ns <= kept.start_ns + LATE_NS
+        in_time = spec.time_limit_s and end_ns <= kept.start_ns + LATE_NS + self.waited_ns
         stolen = [node_id for node_id in nodes if node_id in kept.nodes]
         if stolen and not in_time:
             self.fail(
