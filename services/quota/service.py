@@ -59,4 +59,4 @@ class Quota:
     async def run(self, stop: asyncio.Event) -> None:
         """Snapshot and tail, then serve until `stop`. Raises Stopped when that comes before the replay is over."""
         await before(stop, self._open())
-        await serve_together(shell=self.shell.serve(), stop=until(stop))
+        await serve_together(deciding=self.shell.serve(), stop=until(stop))

@@ -188,7 +188,7 @@ class Scheduler:
         await before(stop, self._open())
         replayed()
         await serve_together(
-            shell=self.shell.serve(), orders=self._send_orders(), leadership=self._renew(), answers=self._answer_until(stop)
+            deciding=self.shell.serve(), orders=self._send_orders(), leadership=self._renew(), answers=self._answer_until(stop)
         )
 
     async def _answer_until(self, stop: asyncio.Event) -> None:

@@ -87,11 +87,11 @@ class Reporter:
 
     def outstanding(self) -> Outstanding:
         """The requests under way at replicas that are to end, as of the fold of now."""
-        requests: dict[JobId, int] = {}
+        counts: dict[JobId, int] = {}
         for endpoint, count in self.balancer.outstanding.items():
             if self._is_retired(endpoint.job_id):
-                requests[endpoint.job_id] = requests.get(endpoint.job_id, 0) + count
-        return Outstanding(self.cluster().seq, requests)
+                counts[endpoint.job_id] = counts.get(endpoint.job_id, 0) + count
+        return Outstanding(self.cluster().seq, counts)
 
     def _is_retired(self, job_id: JobId) -> bool:
         job = self.cluster().jobs.get(job_id)
