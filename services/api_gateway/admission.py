@@ -11,6 +11,7 @@ import msgspec
 
 from libs.common import subjects
 from libs.common.cluster import Cluster
+from libs.common.folds.membership_fold import revocation
 from libs.common.messages.admission import Admitted, AdmittedAnswer, AdmittedAsk, admitted
 from libs.common.model import NodeId
 from libs.common.transport.bus import Bus
@@ -23,8 +24,10 @@ FAREWELL_BEATS: Final = 3
 
 
 class Admission:
-    """`over`: nodes to refuse before the log says so.
-    `heard`: by server, when it last asked and how far it is. `refused`: by server, the nodes that it does not accept, and why."""
+    """`over`: nodes to refuse before the log says so. They are said to every server at each question until the log holds it, because the
+    sequence of the log, by which a server knows how far it is, does not count them.
+    `heard`: by server, when it last asked and how far it is. `refused`: by server, the nodes that it does not accept, and why.
+    """
 
     def __init__(self, cluster: Callable[[], Cluster], bus: Bus, over: Collection[NodeId] = ()) -> None:
         self.cluster = cluster
@@ -50,12 +53,13 @@ class Admission:
     def answer(self, since: int) -> AdmittedAnswer:
         """What there is to say to a server that is as far as `since`."""
         cluster = self.cluster()
-        found = admitted(cluster, self.over)
+        found = admitted(cluster)
         if found != self.said or not self.said_seq:
             self.said, self.said_seq = found, cluster.seq
-        if since >= self.said_seq:
+        ahead = [node_id for node_id in self.over if not revocation(cluster, node_id)]
+        if since >= self.said_seq and not ahead:
             return AdmittedAnswer(cluster.seq)
-        return AdmittedAnswer(cluster.seq, found, FAREWELL_BEATS * cluster.timing.heartbeat_ms)
+        return AdmittedAnswer(cluster.seq, admitted(cluster, ahead) if ahead else found, FAREWELL_BEATS * cluster.timing.heartbeat_ms)
 
     async def agreed(self, seq: int, within_s: float) -> bool:
         """Whether every server that is up accepts in time what the log said at `seq`."""

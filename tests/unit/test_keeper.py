@@ -171,3 +171,23 @@ async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(tmp_path: 
     over.clear()
     assert not await server.keeper.ask(bus)
     assert keeper.load(tmp_path).refused == {FAR}
+
+
+async def test_every_server_hears_of_a_revoked_node_also_while_the_log_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood may keep the log from storing anything, so the sequence by which servers say how far they are stands still."""
+    monkeypatch.setattr(keeper, "RELOAD_PAUSE_S", 0.0)
+    history, bus = History(), MemoryBus()
+    over: dict[NodeId, str] = {}
+    await Admission(lambda: history.cluster, bus, over).listen()
+    join(history, FAR)
+    servers = [Server(tmp_path / name, name) for name in ("nats-1", "nats-2")]
+    for server in servers:
+        server.keeper.state.mkdir()
+        assert await server.keeper.ask(bus)
+    over[NodeId(FAR)] = "it wrote too much"
+    assert [await server.keeper.ask(bus) for server in servers] == [True, True]
+    history.say(f.NodeRevoked(node_id=NodeId(FAR), reason="it wrote too much"))
+    late = Server(tmp_path, "nats-3")
+    assert await late.keeper.ask(bus)
+    assert [server.file.revoked for server in (*servers, late)] == [(FAR,)] * 3
+    assert [await server.keeper.ask(bus) for server in servers] == [False, False]
