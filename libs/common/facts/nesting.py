@@ -9,8 +9,9 @@ from typing import Final
 # A valid commit nests about 6 levels.
 DEPTH_MAX: Final = 64
 
-# Values in one commit: a reader spends time on each, and a node's few packed bytes may hold a million.
-VALUES_MAX: Final = 1 << 16
+# Values in one commit. A reader spends time on each, and the few packed bytes of a node may hold a million; the registration of a
+# node with 20,000 attempts holds about 100,000.
+VALUES_MAX: Final = 1 << 17
 
 # Bytes that cannot begin an array or a map of MessagePack.
 _PLAIN: Final = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))
