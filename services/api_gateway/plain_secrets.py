@@ -15,8 +15,10 @@ _NAMES: Final = "TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY"
 # A variable of this name holds a secret; `_TOKENS` or `TOKENIZER` does not.
 SECRET_NAME: Final = re2.compile(rf"(?i)(?:^|_)(?:{_NAMES})$")
 
+# Every kind of white space, as a shell's user may paste it: RE2's own class holds only that of ASCII.
+_SPACE: Final = r"\s\v\x1c-\x1f\x{85}\pZ"
 # The first character of a value. A reference to a variable, a placeholder and another flag are no values.
-_VALUE: Final = r"""["']?[^\s"'$<{-]"""
+_VALUE: Final = rf"""["']?[^{_SPACE}"'$<{{-]"""
 _SHAPES: Final = (
     ("a private key", re2.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
     ("a token", re2.compile(r"\b(?:hf_|gh[pousr]_|sk-(?:[a-z0-9]+-){0,2})[A-Za-z0-9]{20}")),
@@ -28,8 +30,8 @@ _SHAPES: Final = (
 )
 # Of the many `--...-token` only those that name a key: `--eos-token` is a word of a language.
 _KEYS: Final = r"password|passwd|token|api[_-]?key|(?:hf|auth|access|api|refresh)[_-]token|client[_-]secret|secret[_-]key"
-_FLAG: Final = re2.compile(rf"(?i)(?:^|\s)(--?(?:{_KEYS}))(?:=|\s+){_VALUE}")
-_ASSIGNMENT: Final = re2.compile(rf"(?:^|[\s;&|('\"])((?:[A-Z][A-Z0-9_]*_)?(?:{_NAMES}))={_VALUE}")
+_FLAG: Final = re2.compile(rf"(?i)(?:^|[{_SPACE}])(--?(?:{_KEYS}))(?:=|[{_SPACE}]+){_VALUE}")
+_ASSIGNMENT: Final = re2.compile(rf"(?:^|[{_SPACE};&|('\"])((?:[A-Z][A-Z0-9_]*_)?(?:{_NAMES}))={_VALUE}")
 
 # Nearly every text holds nothing of all this: one search says so.
 _ANY: Final = re2.compile("|".join(f"(?:{each.pattern})" for each in (*(shape for _, shape in _SHAPES), _FLAG, _ASSIGNMENT)))

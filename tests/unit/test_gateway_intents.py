@@ -154,6 +154,7 @@ def test_a_job_over_the_devices_of_one_commit_is_refused() -> None:
 def test_the_size_of_a_request_is_checked_before_any_pattern_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     monkeypatch.setattr(plain_secrets, "in_text", lambda text: read.append(len(text)) or "")
+    monkeypatch.setattr(plain_secrets, "in_command", lambda words: read.append(len(" ".join(words))) or "")
     for body in ({"command": ["sh", "-c", "x://" * 30_000]}, {"command": ["true"], "env": {"A": "eyJaaaaaaaa-" * 10_000}}):
         with pytest.raises(Refused, match="over the bound"):
             submission(body, J)

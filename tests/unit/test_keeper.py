@@ -173,7 +173,9 @@ async def test_a_revoked_node_loses_its_key_at_once_and_stays_refused(tmp_path: 
     assert keeper.load(tmp_path).refused == {FAR}
 
 
-async def test_every_server_hears_of_a_revoked_node_also_while_the_log_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_server_hears_of_a_revoked_node_also_while_the_log_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A flood may keep the log from storing anything, so the sequence by which servers say how far they are stands still."""
     monkeypatch.setattr(keeper, "RELOAD_PAUSE_S", 0.0)
     history, bus = History(), MemoryBus()

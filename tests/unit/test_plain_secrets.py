@@ -5,6 +5,7 @@ import pytest
 from libs.common.errors import Refused
 from services.api_gateway import intents, plain_secrets
 
+SPACES = ("\u00a0", "\u2028", "\u3000", "\x0b", "\x1c", "\x85")
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
 
 
@@ -16,6 +17,8 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
         (("vllm", "serve", "m", "--api-key", "hunter2"), "hunter2"),
         (("sh", "-c", "serve --hf_token 'hunter2'"), "hunter2"),
         (("env", "HF_TOKEN=hunter2", "true"), "hunter2"),
+        *((("sh", "-c", f"serve{space}--password{space}hunter2"), "hunter2") for space in SPACES),
+        *((("sh", "-c", f"env{space}HF_TOKEN=hunter2 true"), "hunter2") for space in SPACES),
         (("sh", "-c", "export AWS_SECRET_ACCESS_KEY=hunter2; true"), "hunter2"),
         (("sh", "-c", f"login hf_{'a1' * 17}"), "a1a1"),
         (("sh", "-c", f"login sk-proj-{'a1' * 17}"), "a1a1"),
