@@ -22,6 +22,8 @@ MOVE_BYTES: Final = 3 << 10
 BYTES_PER_S: Final = 4 << 10
 MOVES: Final = (f.JobStarted, f.JobFinished, f.JobRefused, f.JobReleased)
 SECOND_NS: Final = 1_000_000_000
+# An honest writer waits longer than this before it sends a commit again that the log did not store (but for its first tries).
+REPEAT_NS: Final = 200_000_000
 
 
 class NodeBudget:
@@ -31,12 +33,15 @@ class NodeBudget:
         self.burst_bytes = burst_bytes
         self.levels: dict[NodeId, tuple[int, int]] = {}
         self.over: dict[NodeId, str] = {}
+        # The hash of the last message of each node that the log has not stored since, and when it was sent.
+        self.unstored: dict[NodeId, tuple[int, int]] = {}
 
-    def wrote(self, node_id: NodeId, size: int, jobs: int, now_ns: int) -> bool:
-        """Count a commit of `size` bytes that a node sent, where `jobs` live. Return whether it has passed its budget just now.
+    def wrote(self, node_id: NodeId, data: bytes, jobs: int, now_ns: int) -> bool:
+        """Count a message that a node sent, where `jobs` live. Return whether it has passed its budget just now.
 
-        `now_ns` is this machine's boot clock.
+        `now_ns` is this machine's boot clock. Without data it only asks where the subject stands.
         """
+        size = 0 if self._is_repeated(node_id, data, now_ns) else len(data)
         level, at_ns = self.levels.get(node_id, (0, now_ns))
         drained = BYTES_PER_S * (1 + jobs) * max(0, now_ns - at_ns) // SECOND_NS
         level = max(0, level - drained) + size + COMMIT_BYTES
@@ -46,8 +51,17 @@ class NodeBudget:
         self.over[node_id] = f"it wrote {self.burst_bytes} bytes more to the log than its work explains"
         return True
 
-    def moved(self, node_id: NodeId, moves: int) -> None:
-        """The log has facts of the node that moved so many jobs on: they cost nothing."""
+    def _is_repeated(self, node_id: NodeId, data: bytes, now_ns: int) -> bool:
+        """Return whether the node waited and sent again what the log did not store: while the log is full, this costs no bytes of it."""
+        if not data:
+            return False
+        before, at_ns = self.unstored.get(node_id, (0, 0))
+        self.unstored[node_id] = hash(data), now_ns
+        return before == hash(data) and now_ns - at_ns >= REPEAT_NS
+
+    def stored(self, node_id: NodeId, moves: int) -> None:
+        """The log stored a message of the node, readable or not. Its facts moved so many jobs on: they cost nothing."""
+        self.unstored.pop(node_id, None)
         if node_id in self.levels:
             level, at_ns = self.levels[node_id]
             self.levels[node_id] = max(0, level - moves * MOVE_BYTES), at_ns

@@ -74,7 +74,7 @@ def _span(wish: ReservationWish, now_ns: int) -> tuple[int, int]:
     start_ns = moment_ns(wish.start, "start") or now_ns
     end_ns = start_ns + lasts_s * SECOND_NS
     if end_ns <= now_ns or start_ns > now_ns + YEAR_S * SECOND_NS:
-        raise Refused(f"start: it would last from {rfc3339(start_ns)} to {rfc3339(end_ns)}: give a time that is to come, within a year")
+        raise Refused(f"start: {wish.start!r} for {wish.duration} is over already or begins in more than a year: give a time within a year")
     return start_ns, end_ns
 
 

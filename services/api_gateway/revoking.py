@@ -44,13 +44,13 @@ class NodeWrites:
         node_id = NodeId(subjects.node_of(subject))
         node = self.gateway.cluster.nodes.get(node_id)
         jobs = len(node.members) if node is not None else 0
-        if self.budget.wrote(node_id, len(data), jobs, self.gateway.clock.boot_ns()):
+        if self.budget.wrote(node_id, data, jobs, self.gateway.clock.boot_ns()):
             self.gateway.start(self._revoke(node_id))
 
     def folded(self, subject: str, commit: Commit, changes: Sequence[Change]) -> None:
-        """Credit the node for facts of a stored commit that move a job on."""
+        """Credit the node for facts of a stored commit that move a job on. An ignored commit gives no credit."""
         if reading.is_untrusted(subject):
-            self.budget.moved(NodeId(subjects.node_of(subject)), moves_of(commit, changes))
+            self.budget.stored(NodeId(subjects.node_of(subject)), moves_of(commit, changes))
 
     async def _revoke(self, node_id: NodeId) -> None:
         """Record NodeRevoked; try again until the record of this gateway, or of another one, is folded."""

@@ -2,7 +2,7 @@
 
 Two gateways that are given one Idempotency-Key at the same moment may each record the job (decision 27). The fold keeps the first one
 (`job_fold.submitted`) until ENDED_JOBS_KEPT jobs have ended after it; by the same rule such a submission is here the first one of its life
-or a repetition. What is asked is only what stood in the archive before the commit, so the answer stays the same for ever.
+or a repetition. The answer depends only on the commits that the archive held before this one, so it never changes.
 Held by tests/integration/test_audit_repeats.py.
 """
 

@@ -73,5 +73,8 @@ def _make_file(folder: int, name: str, account: Account) -> None:
 
 
 def unnoted() -> list[int]:
-    """Return the user that reads files of an attempt without a user in its marker (an older agent wrote it): `nobody` for root."""
+    """Return the user that reads the files of an attempt whose marker names no user. Older agents wrote such markers.
+
+    For an agent that runs as root it is the system user `nobody`.
+    """
     return [OVERFLOW, OVERFLOW] if os.geteuid() == 0 else []

@@ -28,7 +28,7 @@ CONTEXT: Final = b"\x00muster peer 1\x00"
 class PeerAsk(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     """Since when have you not been renewed? The nonce is of this round of asks, and of this peer.
 
-    `to` is the peer that is asked: no other peer hears this question if the one that received it sends it on. It is
+    `to` is the recipient. Other peers drop the question if the recipient sends it on to them. It is
     empty in questions of agents that were built before this field.
     """
 

@@ -65,7 +65,6 @@ EAGER_BEATS: Final = 20
 CHECK_SLACK_S: Final = 2.0
 DRAIN_S: Final = 5.0
 DRAIN_LOOK_S: Final = 0.02
-ATTACH_TRIES: Final = 10
 
 _orders = msgspec.msgpack.Decoder(Orders)
 _lease = msgspec.msgpack.Decoder(Lease)
@@ -94,7 +93,6 @@ class Agent:
         means: Means | None = None,
     ) -> None:
         self.machine = machine
-        self.log = log
         self.bus = bus
         self.clock = clock
         self.jobs = jobs
@@ -202,13 +200,8 @@ class Agent:
 
     async def _first_incarnation(self) -> int:
         """Above what this state directory knows, and above what the log knows of this node."""
-        last = None
-        for _ in range(ATTACH_TRIES):
-            await self.writer.attach()
-            last = await self.log.last(self.writer.subject)
-            if (last.seq if last is not None else 0) == self.writer.expected:
-                break
-        return next_incarnation(await self.memory.load(), last)
+        await self.writer.attach()
+        return next_incarnation(await self.memory.load(), self.writer.attached_to)
 
     async def _register(self, incarnation: int, adopted: Sequence[o.Adopted]) -> None:
         """Queue NodeRegistered before any other fact of this incarnation, with what is wrong with its devices in the same commit."""

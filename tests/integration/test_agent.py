@@ -196,7 +196,7 @@ async def test_a_second_agent_of_the_same_name_fences_the_first(world: World, tm
     life = asyncio.create_task(other.run(stop))
     await world.until(lambda: len(world.facts(f.NodeRegistered)) == 2)
     await world.scheduler.send(world.order("k", "true", incarnation=1))
-    with pytest.raises(Fenced, match="duplicate node id n"):
+    with pytest.raises(Fenced, match="another process wrote facts of node n"):
         await asyncio.wait_for(world.life, WAIT_S)
     async with asyncio.timeout(WAIT_S):
         while (found := processes.process(pid)) is not None and found.state not in "ZX":

@@ -106,6 +106,12 @@ def test_a_start_that_is_no_date_and_time_is_refused(start: str) -> None:
         wished(nodes=["a"], users=["ada"], start=start)
 
 
+@pytest.mark.parametrize("start, duration", [("9999-12-31T00:00:00Z", "365d"), ("0001-01-01T00:00:00+14:00", "1h")])
+def test_a_start_in_a_far_year_is_refused(start: str, duration: str) -> None:
+    with pytest.raises(Refused, match="start:"):
+        wished(nodes=["a"], tenants=["red"], start=start, duration=duration)
+
+
 def test_only_what_is_there_can_be_cleared() -> None:
     found = cluster()
     with pytest.raises(Problem, match="no reservation"):

@@ -10,7 +10,7 @@ from libs.common.facts import AnyFact, Commit
 from libs.common.messages.admission import Admitted, admitted
 from libs.common.model import JobId, NodeId
 from libs.common.subjects import NODE_KIND
-from services.api_gateway.node_budget import BYTES_PER_S, COMMIT_BYTES, MOVES, SECOND_NS, NodeBudget, moves_of
+from services.api_gateway.node_budget import BYTES_PER_S, COMMIT_BYTES, MOVES, REPEAT_NS, SECOND_NS, NodeBudget, moves_of
 from tests.history import History, begun, member, node, placed, registered
 
 N1 = node("n1")
@@ -21,8 +21,8 @@ SMALL = 300
 
 def write(budget: NodeBudget, size: int, moves: int = 0, jobs: int = 0, now_ns: int = 0) -> bool:
     """A commit comes to the servers, and then back from the log."""
-    passed = budget.wrote(N1, size, jobs, now_ns)
-    budget.moved(N1, moves)
+    passed = budget.wrote(N1, bytes(size), jobs, now_ns)
+    budget.stored(N1, moves)
     return passed
 
 
@@ -42,7 +42,7 @@ def test_a_flood_of_large_commits_passes_the_budget_at_its_34th() -> None:
 def test_the_budget_of_one_node_is_not_another_s() -> None:
     budget = NodeBudget(BURST)
     assert write(budget, BURST + 1)
-    assert not budget.wrote(node("n2"), 100, 0, 0)
+    assert not budget.wrote(node("n2"), b"x" * 100, 0, 0)
     assert list(budget.over) == [N1]
 
 
@@ -75,14 +75,33 @@ def test_a_level_drains_by_time_and_a_clock_that_goes_back_drains_none() -> None
     assert budget.levels[N1][0] == BYTES_PER_S * 6 + 3 * COMMIT_BYTES
 
 
+def test_an_agent_that_repeats_a_commit_while_the_log_is_full_for_a_day_keeps_its_key() -> None:
+    budget = NodeBudget(BURST)
+    for number in range(86_400):
+        assert not budget.wrote(N1, b"c" * 500_000, 0, number * SECOND_NS)
+        assert not budget.wrote(N1, b"", 0, number * SECOND_NS)
+    assert budget.levels[N1][0] < BURST // 100
+
+
+@pytest.mark.parametrize("pause_ns", [0, REPEAT_NS - 1])
+def test_repetitions_in_a_row_without_an_honest_writer_s_pause_cost_their_bytes(pause_ns: int) -> None:
+    budget = NodeBudget(BURST)
+    assert any(budget.wrote(N1, b"g" * 500_000, 0, number * pause_ns) for number in range(40))
+
+
+def test_a_message_that_the_log_stored_costs_its_bytes_again_however_slowly_it_is_repeated() -> None:
+    budget = NodeBudget(BURST)
+    assert any(write(budget, 500_000, now_ns=number * SECOND_NS) for number in range(40))
+
+
 def test_facts_that_are_replayed_from_the_log_leave_no_credit() -> None:
     budget = NodeBudget(BURST)
-    budget.moved(N1, 1_000)
+    budget.stored(N1, 1_000)
     assert budget.levels == {}
 
 
 def test_without_a_bound_no_node_passes_it() -> None:
-    assert not write(NodeBudget(0), 1 << 40)
+    assert not write(NodeBudget(0), BURST * 2)
 
 
 def test_only_a_fact_that_moved_its_job_on_counts_as_a_move() -> None:

@@ -183,22 +183,24 @@ class JetStreamLog:
         """Our own subject's only: where it stands is asked of the leader, by a commit that it must refuse; the message is
         then read by direct get, again until a replica has it. So a writer needs no right to read anything else.
         """
+        needed = await self._last_seq(subject)
+        heed()
         for _ in range(LAST_TRIES):
-            needed = await self._last_seq(subject)
-            heed()
             found = await self._direct(subject)
-            if needed is not None and (found.seq if found else 0) >= needed:
+            if (found.seq if found else 0) >= needed:
                 return found
             await asyncio.sleep(LAST_PAUSE_S)
         raise Unavailable(f"the last commit on {subject} cannot be read: is a replica of the log far behind?")
 
-    async def _last_seq(self, subject: str) -> int | None:
+    async def _last_seq(self, subject: str) -> int:
         headers = {"Nats-Expected-Last-Subject-Sequence": str(NEVER)}
         try:
             await self.js.publish(subject, b"", timeout=ASK_TIMEOUT_S, headers=headers)
         except APIError as error:
             number = str(error.description).rpartition("wrong last sequence: ")[2]
-            return int(number) if error.err_code == WRONG_SEQUENCE[0] and number.isdigit() else None
+            if error.err_code == WRONG_SEQUENCE[0] and number.isdigit():
+                return int(number)
+            raise Unavailable(f"the log does not say where {subject} stands ({error.description})") from error
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(f"the log does not answer ({error or 'timeout'}): is its leader up?") from error
         raise AssertionError("the log took a commit that it must refuse")

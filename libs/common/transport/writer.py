@@ -60,6 +60,7 @@ class Writer:
         self.seen = seen
         self.epoch = 0
         self.attached_seq = NOT_ATTACHED
+        self.attached_to: Entry | None = None
         self.expected = 0
         self.number = 0
         self.last_at_ns = 0
@@ -79,7 +80,7 @@ class Writer:
         if last is not None:
             commit = reading.read_alone(self.subject, last.data)
             self.expected, self.number, self.last_at_ns = last.seq, commit.number, self._last_at_ns(commit)
-        self.attached_seq = self.expected
+        self.attached_seq, self.attached_to = self.expected, last
         self.last_boot_ns = self.clock.boot_ns()
         warn_if_behind(self.clock, self.subject, self.last_at_ns)
         return self.expected

@@ -41,7 +41,7 @@ class VendorDevices:
         self.unsaid: list[Event] = []
 
     async def discover(self) -> None:
-        """Take the vendor's devices. A silent device keeps its last description; one that was never seen is asked twice."""
+        """Take the vendor's devices. A silent device keeps its last description; one that was never seen is queried twice."""
         try:
             (found,) = await self._list()
         except Silent as error:

@@ -20,7 +20,7 @@ LINK_COUNT: Final = 91
 KINDS: Final = {161: "replay", 162: "recovery", 163: "crc", 215: "recovery", 214: "recovery_failed"}
 # A recovery that failed is one of the recoveries.
 COUNTED_TWICE: Final = "recovery_failed"
-# Reads after which a device that answered for no link is asked again: the links of a fabric may come up later.
+# After this many reads a device without active links is queried again: the links of a fabric may come up later.
 AGAIN: Final = 60
 
 
