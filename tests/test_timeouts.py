@@ -35,8 +35,8 @@ STAY: Final[dict[str, str]] = {
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S
         log_jetstream.ASK_TIMEOUT_S log_jetstream.CONNECT_TIMEOUT_S log_jetstream.DEDUPE_WINDOW_S log_jetstream.IDLE_S
         log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S log_jetstream.SILENCE_S objects_nats.ASK_TIMEOUT_S
-        node_budget.REPEAT_NS peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
-        uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
+        peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
+        node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S execs.HANGUP_GRACE_NS
         node_agent.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS child.EXEC_WAIT_MS ending.GIVE_UP_NS
