@@ -1,8 +1,9 @@
 """The bounds of all values that a node writes in a fact.
 
-Pure. Numbers are clamped and texts are cut, so that no sum over them passes what a state can hold. A list that is too long makes the fact
-ignored. The fold applies these bounds (`fold.apply`), so that every reader finds the same. What is possible by the state alone (a job's
-placed span, whose device it is) is the folds' own to check. Held by tests/unit/test_bounds.py.
+Pure. Numbers are clamped and texts are cut, so that no sum over them passes what a state can hold. A list or a device's name
+that is too long makes the fact ignored. The fold applies these bounds (`fold.apply`), so that every reader finds the same.
+What is possible by the state alone (a job's placed span, whose device it is) is checked by the folds. Tests:
+tests/unit/test_bounds.py.
 """
 
 from typing import Any, Final, TypeVar
@@ -47,18 +48,20 @@ COUNTS: Final = {
     "mig_profiles": 256,
     "jobs": 6_400,
 }
+# A device's name goes into each placement, which must fit in one commit whatever a single node calls its devices.
+UUID_MAX: Final = 128
 FactT = TypeVar("FactT", bound=msgspec.Struct)
 
 
-class _TooMany(Exception):
-    """Raised for a list that is too long."""
+class _TooLong(Exception):
+    """Raised for a list or a name that is too long."""
 
 
 def bounded(fact: Fact) -> Fact | None:
-    """Return the fact with its values clamped, the same object if none was out of bounds; None if one of its lists is too long."""
+    """Return the fact with its values clamped, the same object if none was out of bounds; None if a list or a device's name is too long."""
     try:
         return _struct(fact)
-    except _TooMany:
+    except _TooLong:
         return None
 
 
@@ -77,6 +80,8 @@ def _within(name: str, value: Any) -> Any:  # noqa: ANN401 - whatever a field ho
         least, most = NUMBERS.get(name, (-NUMBER_MAX, NUMBER_MAX))
         return value if least <= value <= most else max(least, min(most, value))
     if type(value) is str:
+        if name == "uuid" and len(value) > UUID_MAX:
+            raise _TooLong
         return value if len(value) <= TEXT_MAX else value[:TEXT_MAX]
     if type(value) is tuple:
         _check_count(name, value)
@@ -91,4 +96,4 @@ def _within(name: str, value: Any) -> Any:  # noqa: ANN401 - whatever a field ho
 
 def _check_count(name: str, value: tuple[Any, ...] | dict[Any, Any]) -> None:
     if len(value) > COUNTS.get(name, COUNT_MAX):
-        raise _TooMany
+        raise _TooLong

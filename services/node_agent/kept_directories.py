@@ -125,8 +125,11 @@ def _size(job_dir: str | Path) -> int:
 
 def _empty(job_dir: Path) -> int:
     """Remove all but the marker; return the bytes that are gone. The exit record goes last: a directory without it counts as pruned."""
-    before = _size(job_dir)
-    for name in sorted(os.listdir(job_dir), key=lambda name: name == records.EXIT):
+    try:
+        before, names = _size(job_dir), os.listdir(job_dir)
+    except FileNotFoundError:
+        return 0  # a person removed it
+    for name in sorted(names, key=lambda name: name == records.EXIT):
         if name != records.DONE:
             remove_tree(job_dir / name)
     return before - _size(job_dir)

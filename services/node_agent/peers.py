@@ -107,8 +107,8 @@ class Peers:
         self.budget = Budget()
         self.addresses: frozenset[str] = frozenset()
         self.narrowed: frozenset[str] | None = None
-        # Peers that name the recipient in their questions. A question of theirs without one is a replay.
-        self.naming: dict[NodeId, None] = {}
+        # Peers that name the recipient in their questions, with their incarnation. A question of it without one is a replay.
+        self.naming: dict[NodeId, int] = {}
         self.dropped = 0
 
     async def run(self, incarnation: int) -> None:
@@ -205,14 +205,15 @@ class Peers:
             self.dropped += 1
         elif isinstance(said, PeerAsk):
             if said.to:
-                self.naming[said.node_id] = None
+                self.naming[said.node_id] = said.incarnation
             self._answer(sender, said)
         else:
             self._extend(g.answered(self.gossip, said.node_id, said.nonce, said.unrenewed_ms, now_ns))
 
     def _may_verify(self, sender: str, known: bool, said: Said) -> bool:
         if isinstance(said, PeerAsk):
-            meant = said.to == self.gossip.node_id or (not said.to and said.node_id not in self.naming)
+            # An agent that was set back to a version before `to` registered again: its incarnation is higher.
+            meant = said.to == self.gossip.node_id or (not said.to and said.incarnation > self.naming.get(said.node_id, -1))
             return meant and self.budget.may_verify_ask(sender, known)
         meant = said.to == self.gossip.node_id and g.expects(self.gossip, said.node_id, said.nonce)
         return meant and self.budget.may_verify_answer(said.node_id)

@@ -77,6 +77,16 @@ async def test_questions_sent_on_to_other_nodes_use_up_no_budget(tmp_path: Path,
         assert heard.peers.dropped == dropped + len(sent_on)
 
 
+async def test_an_agent_that_was_set_back_to_an_older_build_is_heard_from_its_next_registration_on(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2, LEASE_MS) as nodes:
+        asker, heard = nodes
+        for to, incarnation, is_heard in ((heard.node_id, 4, True), ("", 4, False), ("", 5, True)):
+            dropped = heard.peers.dropped
+            ask = PeerAsk("home", asker.node_id, incarnation, bytes(NONCE_BYTES), NodeId(to))
+            heard.peers._hear(asker.address, asker.peers.signer.datagram(ask))
+            assert heard.peers.dropped == dropped + (not is_heard)
+
+
 @pytest.mark.parametrize("option", [0, socket.SO_REUSEADDR, socket.SO_REUSEPORT])
 async def test_no_process_takes_the_port_of_an_agent_that_lives(tmp_path: Path, option: int) -> None:
     """Else its datagrams would come from an address of the roster. The wildcard address is tried as well."""

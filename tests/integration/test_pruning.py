@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -53,6 +54,13 @@ async def test_pruning_leaves_the_marker_and_says_what_went(world: World) -> Non
     done = await prune(world, ALL)
     assert (done.jobs, done.size_bytes, done.jobs_left, done.bytes_left) == (1, size, 0, 0)
     assert os.listdir(job_dir) == [records.DONE]
+
+
+async def test_a_directory_that_a_person_removed_does_not_stop_the_pruning(world: World) -> None:
+    removed, other = await ended(world, "gone"), await ended(world, "other")
+    shutil.rmtree(removed)
+    assert (await prune(world, ALL)).jobs == 2
+    assert os.listdir(other) == [records.DONE]
 
 
 async def test_a_pruned_attempt_is_not_started_again(world: World) -> None:

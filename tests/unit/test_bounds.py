@@ -4,7 +4,7 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common import job_life
-from libs.common.bounds import NUMBER_MAX, TEXT_MAX, bounded
+from libs.common.bounds import NUMBER_MAX, TEXT_MAX, UUID_MAX, bounded
 from libs.common.model import AttemptRef, JobId, NodeId
 from libs.common.transport import snapshot
 from services.quota.decide import decide
@@ -42,6 +42,13 @@ def test_the_devices_and_texts_inside_a_registration_are_clamped() -> None:
 def test_a_list_that_is_too_long_is_no_fact() -> None:
     assert bounded(registered("n1", *(f"g{n}" for n in range(257)))) is None
     assert bounded(msgspec.structs.replace(registered("n1"), labels={str(n): "" for n in range(257)})) is None
+
+
+def test_a_device_whose_name_is_too_long_is_registered_by_no_fact() -> None:
+    """Placements name their devices. 64 names of 8 KiB would fill a commit, and a job on honest nodes beside them would be rejected."""
+    longest = registered("n1", "g" * UUID_MAX)
+    assert bounded(longest) is longest
+    assert bounded(registered("n1", "a", "g" * (UUID_MAX + 1))) is None
 
 
 def test_an_impossible_run_time_is_charged_by_the_placed_span_and_the_state_stays_encodable() -> None:

@@ -31,6 +31,21 @@ async def test_an_older_base_that_is_put_back_is_refused_by_a_reader_that_knows_
     assert await reader.get(BASE_OBJECT) == state(9)
 
 
+async def test_a_base_of_another_version_is_given_to_whoever_decodes_it_and_hides_no_older_one(caplog: pytest.LogCaptureFixture) -> None:
+    bucket = MemorySnapshots()
+    trimmer, reader = SignedSnapshots(bucket, TRIMMER, PUBLIC), SignedSnapshots(bucket, READER, PUBLIC)
+    await trimmer.put(BASE_OBJECT, state(7))
+    newer = bucket.objects[BASE_OBJECT]
+    assert await reader.get(BASE_OBJECT) == state(7)
+    await trimmer.put(BASE_OBJECT, b"of another version")
+    assert await reader.get(BASE_OBJECT) == b"of another version"
+    assert "put it back" not in caplog.text
+    await SignedSnapshots(bucket, TRIMMER, PUBLIC).put(BASE_OBJECT, state(3))
+    assert await reader.get(BASE_OBJECT) is None
+    bucket.objects[BASE_OBJECT] = newer
+    assert await reader.get(BASE_OBJECT) == state(7)
+
+
 async def test_a_base_that_is_not_taken_is_named_with_the_reason_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     bucket = MemorySnapshots()
     bucket.objects[BASE_OBJECT] = state(3)

@@ -64,15 +64,17 @@ class SignedSnapshots:
         data = opened(name, stored, maker)
         if data is None:
             logger.error("the snapshot %s is not used: %s", name, self._fault(name))
-        elif name == BASE_OBJECT and snapshot.seq_of(data) < self.known:
-            seqs = (name, snapshot.seq_of(data), self.known)
-            logger.error(
-                "the snapshot %s of commit %d is not used: one of commit %d was stored before; check whether a gateway put it back", *seqs
-            )
             return None
-        elif name == BASE_OBJECT:
-            self.known = snapshot.seq_of(data)
-        return data
+        return data if name != BASE_OBJECT or self._is_newest(snapshot.seq_of(data)) else None
+
+    def _is_newest(self, seq: int) -> bool:
+        """Return whether no newer `base` was seen. One of another version has sequence 0 here: whoever decodes it refuses it."""
+        if 0 < seq < self.known:
+            text = "the snapshot base of commit %d is not used: one of commit %d was stored before; check whether a gateway put it back"
+            logger.error(text, seq, self.known)
+            return False
+        self.known = max(self.known, seq)
+        return True
 
     def _fault(self, name: str) -> str:
         """Return why an object of this name is not used, and what to do."""
